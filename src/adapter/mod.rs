@@ -1,0 +1,47 @@
+//! What speaks to destinations.
+//!
+//! An adapter is handed one delivery at a time per lane and answers with a [`Verdict`]; it knows
+//! nothing of lanes, tokens, retries or Postgres. The engine knows adapters only by [`Adapter`].
+//! An adapter's future may be dropped at any await point (the worker lost its claim, or shuts
+//! down); whatever it had sent by then may be sent again.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::event::Event;
+
+/// One attempt to deliver one event to one destination.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    pub event: &'a Event,
+    /// The subscription's name.
+    pub subscription: &'a str,
+    /// From 1. Throttled attempts and crashes are not counted.
+    pub attempt: u32,
+}
+
+/// What the destination made of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The destination has it: the cursor may pass the event.
+    Accepted,
+    /// Failed in a way that time may mend. Burns an attempt; `after` overrides the schedule.
+    Retry {
+        error: String,
+        after: Option<Duration>,
+    },
+    /// The destination asked for a pause (429 or 503 with Retry-After). Burns no attempt.
+    Throttled { reason: String, after: Duration },
+    /// Will never be accepted: the event is exhausted at once.
+    Rejected { error: String },
+    /// The destination wants nothing more (410): the event stays, the subscription is paused.
+    Gone { error: String },
+}
+
+/// Speaks to one destination on behalf of one subscription.
+#[async_trait]
+pub trait Adapter: Send + Sync + 'static {
+    /// Delivers one event. Must bound its own time; the engine adds no time-out of its own.
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict;
+}
