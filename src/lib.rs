@@ -2,5 +2,6 @@
 //! inside a session, from any number of worker replicas over one PostgreSQL.
 
 pub mod adapter;
+pub mod engine;
 pub mod event;
 pub mod store;

@@ -6,9 +6,11 @@
 pub mod claim;
 pub mod error;
 pub mod fetch;
+pub mod housekeeping;
 pub mod lane_connection;
 pub mod migrate;
 pub mod settle;
+pub mod subscription;
 pub mod worker;
 
 pub use error::{ErrorClass, StoreError};
