@@ -228,7 +228,8 @@ FROM lanekeeper.worker AS w
 ORDER BY w.worker_id, w.version DESC;
 
 -- Drops the partition of one day, unless a lane still needs an event of it. The last seq of sessions
--- that have no newer event goes to session_tail first. Returns dropped | needed | busy.
+-- that have no newer event goes to session_tail first. Nothing is appended to a day that has passed,
+-- so only the drop itself needs the lock. Returns dropped | needed | busy.
 CREATE FUNCTION lanekeeper.drop_event_partition(p_day date) RETURNS text
 LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '200ms'
 AS $$
@@ -236,8 +237,9 @@ DECLARE
     v_name   text := 'event_' || to_char(p_day, 'YYYYMMDD');
     v_needed boolean;
 BEGIN
-    -- Producers wait behind this lock request: it gives up soon, and the next round tries again.
-    EXECUTE format('LOCK TABLE lanekeeper.event, lanekeeper.%I IN ACCESS EXCLUSIVE MODE', v_name);
+    IF p_day >= (clock_timestamp() AT TIME ZONE 'UTC')::date THEN
+        RETURN 'needed';
+    END IF;
     EXECUTE format($query$
         SELECT EXISTS (
             SELECT FROM (SELECT e.session_id, max(e.seq) AS seq FROM lanekeeper.%I AS e GROUP BY 1) AS e
@@ -259,6 +261,8 @@ BEGIN
         GROUP BY 1
         ON CONFLICT DO NOTHING
         $query$, v_name, p_day);
+    -- Producers queue behind this request: it gives up soon, and the next round tries again.
+    EXECUTE format('LOCK TABLE ONLY lanekeeper.event, ONLY lanekeeper.%I IN ACCESS EXCLUSIVE MODE', v_name);
     EXECUTE format('DROP TABLE lanekeeper.%I', v_name);
     RETURN 'dropped';
 EXCEPTION WHEN lock_not_available THEN
