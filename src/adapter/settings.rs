@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::environment::SecretError;
 
 /// Why an adapter cannot be built. Nothing is lost by it: the events wait until the subscription
-/// is applied again with settings that work.
+/// is applied again with settings that work. Print the chain: the reason is often in the source.
 #[derive(Debug, Error)]
 pub enum SettingsError {
     #[error("there is no adapter `{kind}`{}; known adapters: {}", did_you_mean(kind, known), known.join(", "))]
@@ -44,17 +44,24 @@ pub enum SettingsError {
         subscription: String,
         source: SecretError,
     },
-    #[error("subscription `{subscription}`: the secret in {variable} cannot sign: {source}")]
+    #[error("subscription `{subscription}`: the secret in {variable} cannot sign")]
     Key {
         subscription: String,
         variable: String,
         source: super::KeyError,
     },
-    #[error("subscription `{subscription}`: the {adapter} adapter cannot start: {source}")]
-    Start {
+    #[error(
+        "subscription `{subscription}`: https needs the system's certificates to verify its \
+         target; install them (Debian: ca-certificates) or name a file in SSL_CERT_FILE"
+    )]
+    Certificates {
         subscription: String,
-        adapter: &'static str,
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: reqwest::Error,
+    },
+    #[error("subscription `{subscription}`: the standard output cannot be opened")]
+    Output {
+        subscription: String,
+        source: std::io::Error,
     },
 }
 

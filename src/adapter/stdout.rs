@@ -46,10 +46,9 @@ impl Stdout {
 
     pub(super) fn build(subscription: &str, settings: &Value) -> Result<Self, SettingsError> {
         let timeout = read(settings)?;
-        let lines = LineWriter::of_process().map_err(|error| SettingsError::Start {
+        let lines = LineWriter::of_process().map_err(|source| SettingsError::Output {
             subscription: subscription.to_owned(),
-            adapter: KIND,
-            source: error.into(),
+            source,
         })?;
         Ok(Self { lines, timeout })
     }
