@@ -2,4 +2,5 @@
 //! inside a session, from any number of worker replicas over one PostgreSQL.
 
 pub mod adapter;
+pub mod dev;
 pub mod event;
