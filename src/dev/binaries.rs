@@ -75,9 +75,9 @@ impl Binaries {
         major: Option<u32>,
         data_dir: &Path,
     ) -> Result<Self, DevError> {
-        let majors: Vec<String> = found
+        let versions: Vec<String> = found
             .iter()
-            .map(|binaries| binaries.major.to_string())
+            .map(|binaries| format!("{} in {}", binaries.version, binaries.dir.display()))
             .collect();
         found
             .into_iter()
@@ -86,7 +86,7 @@ impl Binaries {
                 Some(wanted) => DevError::MajorGone {
                     data_dir: data_dir.to_owned(),
                     wanted,
-                    found: majors.join(", "),
+                    found: versions.join(", "),
                 },
                 None => DevError::NoServer,
             })
@@ -230,7 +230,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("written by PostgreSQL 14") && error.contains("17, 15"),
+            error.contains("written by PostgreSQL 14") && error.contains("17 in /pg/17, 15 in"),
             "{error}"
         );
     }

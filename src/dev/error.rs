@@ -24,7 +24,7 @@ pub enum DevError {
     UnusableServer { dir: PathBuf, reason: String },
 
     #[error(
-        "{} was written by PostgreSQL {wanted}, and only {found} is installed here. Nothing was changed. \
+        "{} was written by PostgreSQL {wanted}, and this machine has only {found}. Nothing was changed. \
          Install PostgreSQL {wanted}, or choose another directory with --data-dir",
         data_dir.display()
     )]

@@ -10,8 +10,8 @@
 //!   run/             0700: the Unix socket
 //! ```
 //!
-//! The lock is shared with the server's supervisor: it stays held when its owner dies by SIGKILL,
-//! for as long as the server still runs. Holding it therefore proves that no server of ours does.
+//! The lock is shared with the server's processes: when their owner dies by SIGKILL it stays held
+//! for as long as one of them runs. Holding it therefore proves that no server of ours does.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -106,7 +106,12 @@ impl Home {
         if !root.join("lock").exists() && entries.next().is_some() {
             return Err(DevError::NotOurs(root));
         }
-        let lock = Self::claim(&root, account.as_ref()).await?;
+        let claimed = Self::claim(&root, account.as_ref()).await;
+        if claimed.is_err() && created {
+            // The reason of the refusal is what matters; an empty directory may stay.
+            let _ = std::fs::remove_dir_all(&root);
+        }
+        let lock = claimed?;
         let mut run = root.join("run");
         if fits(&run, "") {
             // Left by a machine that went down.
@@ -194,6 +199,33 @@ impl Home {
 
     pub(super) fn log(&self) -> PathBuf {
         self.root.join("postgres.log")
+    }
+
+    /// Removes a postmaster.pid whose process is gone, or is another program by now.
+    ///
+    /// PostgreSQL takes any process of that number for its old self, even a zombie, and refuses to
+    /// start. A postmaster works in its data directory, which tells it from others where there is
+    /// a /proc; elsewhere the decision stays with PostgreSQL.
+    pub(super) fn remove_stale_pid(&self) -> Result<(), DevError> {
+        let path = self.data().join("postmaster.pid");
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            return Ok(());
+        };
+        let pid = text.lines().next().unwrap_or_default().trim();
+        let runs = match std::fs::read_link(format!("/proc/{pid}/cwd")) {
+            Ok(cwd) => cwd == self.data(),
+            Err(error)
+                if error.kind() == ErrorKind::NotFound && Path::new("/proc/self/cwd").exists() =>
+            {
+                false
+            }
+            Err(_) => is_alive(pid),
+        };
+        if runs {
+            Ok(())
+        } else {
+            std::fs::remove_file(&path).map_err(file("remove", &path))
+        }
     }
 
     /// The major version that wrote the data directory; `None` where there is none yet.

@@ -75,6 +75,7 @@ impl Postgres {
             // What is to be removed at the end need not survive a power cut before.
             create(&home, &binaries, options.data != Data::Ephemeral).await?;
         }
+        home.remove_stale_pid()?;
         let port = options.port.map(free_port).transpose()?;
         let mut postgres = Self::spawn(home, binaries, options.fsync, port)?;
         postgres.tcp_url = port.map(|port| url::over_tcp(&password, port));

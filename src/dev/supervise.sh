@@ -5,15 +5,15 @@
 # then gets a fast shutdown (SIGINT), after ten seconds an immediate one (SIGQUIT), after which the
 # log recovers it at the next start.
 #
-# stdin: the owner's pipe. stdout: the locked lock file, held open so that the lock outlives the
-# owner until the server is gone. stderr: the server's log.
+# stdin: the owner's pipe. stdout: the locked lock file; we and every process of the server keep it
+# open, so that the lock outlives the owner for as long as one of them lives. stderr: the log.
 # $1: the directory to remove at the end. The rest: the server's command line.
 set -u
 scratch=$1
 shift
 exec 3<&0 4>&1 </dev/null >&2
 
-"$@" 3<&- 4>&- &
+"$@" 3<&- &
 server=$!
 
 (
