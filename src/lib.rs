@@ -4,3 +4,4 @@
 pub mod adapter;
 pub mod dev;
 pub mod event;
+pub mod store;
