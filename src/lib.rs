@@ -2,6 +2,7 @@
 //! inside a session, from any number of worker replicas over one PostgreSQL.
 
 pub mod adapter;
+pub mod dev;
 pub mod engine;
 pub mod event;
 pub mod store;
