@@ -2,4 +2,10 @@
 //! inside a session, from any number of worker replicas over one PostgreSQL.
 
 pub mod adapter;
+pub mod cli;
+pub mod config;
 pub mod event;
+pub mod store;
+pub mod subscription;
+pub mod telemetry;
+mod toml_file;
