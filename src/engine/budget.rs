@@ -12,7 +12,10 @@ pub struct Budget {
 
 impl Budget {
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0) })
+        Arc::new(Self {
+            limit,
+            used: AtomicUsize::new(0),
+        })
     }
 
     /// Bytes that may still be fetched. What one fetch brings may pass the bound, once.
@@ -23,7 +26,10 @@ impl Budget {
     /// Counts bytes in; they are counted out when the share is dropped.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Share {
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        Share { budget: Arc::clone(self), bytes }
+        Share {
+            budget: Arc::clone(self),
+            bytes,
+        }
     }
 }
 

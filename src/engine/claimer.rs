@@ -50,7 +50,12 @@ pub enum Request {
         subscription_id: i32,
         reply: oneshot::Sender<Reply>,
     },
-    Suspect { lane_id: i64, version: i64, crashes: i32, reply: oneshot::Sender<bool> },
+    Suspect {
+        lane_id: i64,
+        version: i64,
+        crashes: i32,
+        reply: oneshot::Sender<bool>,
+    },
 }
 
 /// What a settlement came to; with [`Settled::More`], the lane's next events.
@@ -73,6 +78,7 @@ enum SessionError {
 /// Runs one lane connection after another until the worker stops.
 pub async fn run(shared: Arc<Shared>) {
     while !shared.stopping.is_cancelled() {
+        shared.vital_signs.turned();
         let Err(error) = session(&shared).await else {
             return;
         };
@@ -180,6 +186,7 @@ struct Session<'a> {
 impl Session<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
+            self.shared.vital_signs.turned();
             self.serve().await?;
             let stopping = self.shared.stopping.is_cancelled();
             if stopping && self.held.is_empty() {
@@ -224,7 +231,11 @@ impl Session<'_> {
             () = sleep_until(ping_at) => Instant::now(),
         };
         self.ask(asked_at, async {
-            self.client.simple_query("").await.map(drop).map_err(StoreError::on("keeping trust"))
+            self.client
+                .simple_query("")
+                .await
+                .map(drop)
+                .map_err(StoreError::on("keeping trust"))
         })
         .await
     }
@@ -243,15 +254,26 @@ impl Session<'_> {
         };
         match &answer {
             Err(error) if error.class() == ErrorClass::ConnectionLost => {}
-            _ => trust.confirm(asked_at),
+            _ => {
+                trust.confirm(asked_at);
+                self.shared.vital_signs.answered();
+            }
         }
         Ok(answer?)
     }
 
     /// Lanes that may be taken now.
     fn room(&self) -> usize {
-        let lanes = self.shared.settings.max_lanes.saturating_sub(self.shared.held());
-        if self.shared.budget.room() == 0 { 0 } else { lanes.min(CLAIM_LIMIT) }
+        let lanes = self
+            .shared
+            .settings
+            .max_lanes
+            .saturating_sub(self.shared.held());
+        if self.shared.budget.room() == 0 {
+            0
+        } else {
+            lanes.min(CLAIM_LIMIT)
+        }
     }
 
     async fn claim(&mut self, now: Instant) -> Result<(), SessionError> {
@@ -266,7 +288,12 @@ impl Session<'_> {
         let claim_id = self.next_claim_id;
         self.next_claim_id += 1;
         // Marked lanes have their tokens in the future: no walk meets them.
-        let held: Vec<i64> = self.held.iter().filter(|(_, h)| !h.marked).map(|(id, _)| *id).collect();
+        let held: Vec<i64> = self
+            .held
+            .iter()
+            .filter(|(_, h)| !h.marked)
+            .map(|(id, _)| *id)
+            .collect();
         let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
         let claimed = self
             .ask(
@@ -282,7 +309,13 @@ impl Session<'_> {
                 ),
             )
             .await?;
-        self.walks.finished(&claimed.routes, claimed.lanes.len(), limit, now, self.shared.random());
+        self.walks.finished(
+            &claimed.routes,
+            claimed.lanes.len(),
+            limit,
+            now,
+            self.shared.random(),
+        );
         if claimed.lanes.is_empty() {
             self.shared.idle.enter(self.connection_id);
             return Ok(());
@@ -312,7 +345,13 @@ impl Session<'_> {
             };
             self.held.insert(
                 claimed.lane_id,
-                Held { token: claimed.token, claim_id, suspect_claim: None, mark_at, marked: false },
+                Held {
+                    token: claimed.token,
+                    claim_id,
+                    suspect_claim: None,
+                    mark_at,
+                    marked: false,
+                },
             );
             let share = self.share(&events);
             let lane = Lane {
@@ -335,7 +374,13 @@ impl Session<'_> {
         let rows = i64::try_from(self.rows_per_lane(positions.len())).unwrap_or(i64::MAX);
         self.ask(
             Instant::now(),
-            fetch::fetch(&self.client, &self.statements.fetch, positions, rows, INLINE_BYTES),
+            fetch::fetch(
+                &self.client,
+                &self.statements.fetch,
+                positions,
+                rows,
+                INLINE_BYTES,
+            ),
         )
         .await
     }
@@ -350,7 +395,9 @@ impl Session<'_> {
     }
 
     fn share(&self, events: &[fetch::FetchedEvent]) -> Share {
-        self.shared.budget.take(events.iter().map(fetch::FetchedEvent::memory).sum())
+        self.shared
+            .budget
+            .take(events.iter().map(fetch::FetchedEvent::memory).sum())
     }
 
     /// Takes all that waits in the channel.
@@ -362,25 +409,42 @@ impl Session<'_> {
                 break;
             }
         }
-        if requests.is_empty() { Ok(()) } else { self.handle(requests).await }
+        if requests.is_empty() {
+            Ok(())
+        } else {
+            self.handle(requests).await
+        }
     }
 
     async fn handle(&mut self, mut requests: Vec<Request>) -> Result<(), SessionError> {
         while requests.len() < SETTLE_LIMIT {
-            let Ok(request) = self.incoming.try_recv() else { break };
+            let Ok(request) = self.incoming.try_recv() else {
+                break;
+            };
             requests.push(request);
         }
         let mut lanes = Vec::with_capacity(requests.len());
         let mut replies = Vec::with_capacity(requests.len());
         for request in requests {
             match request {
-                Request::Suspect { lane_id, version, crashes, reply } => {
+                Request::Suspect {
+                    lane_id,
+                    version,
+                    crashes,
+                    reply,
+                } => {
                     self.suspect(lane_id, version, crashes).await?;
                     // The lane may be gone by now; then nobody needs the answer.
                     let _ = reply.send(true);
                 }
-                Request::Settle { mut settlement, subscription_id, reply } => {
-                    let Some(held) = self.held.get(&settlement.lane_id) else { continue };
+                Request::Settle {
+                    mut settlement,
+                    subscription_id,
+                    reply,
+                } => {
+                    let Some(held) = self.held.get(&settlement.lane_id) else {
+                        continue;
+                    };
                     if settlement.operation == Operation::Release && held.marked {
                         // Its token is in the future: whoever comes next should not wait for it.
                         settlement.operation = Operation::Yield;
@@ -435,7 +499,10 @@ impl Session<'_> {
         Ok(results)
     }
 
-    async fn try_settle(&self, lanes: &[(Settlement, Token)]) -> Result<Vec<Settled>, SessionError> {
+    async fn try_settle(
+        &self,
+        lanes: &[(Settlement, Token)],
+    ) -> Result<Vec<Settled>, SessionError> {
         let worker_id = self.shared.identity.worker_id;
         self.ask(
             Instant::now(),
@@ -453,7 +520,9 @@ impl Session<'_> {
     ) -> Result<(), SessionError> {
         let mut released = Vec::new();
         let mut more = Vec::new();
-        for (((settlement, _), (subscription_id, _)), result) in lanes.iter().zip(&replies).zip(results) {
+        for (((settlement, _), (subscription_id, _)), result) in
+            lanes.iter().zip(&replies).zip(results)
+        {
             if let Some(held) = self.held.get_mut(&settlement.lane_id) {
                 self.finished_claims.extend(held.suspect_claim.take());
             }
@@ -490,7 +559,12 @@ impl Session<'_> {
             )
             .await?;
         }
-        let mut batches = if more.is_empty() { Vec::new() } else { self.fetch(&more).await? }.into_iter();
+        let mut batches = if more.is_empty() {
+            Vec::new()
+        } else {
+            self.fetch(&more).await?
+        }
+        .into_iter();
         for ((_, reply), result) in replies.into_iter().zip(results) {
             let events = match result {
                 Settled::More => batches.next().unwrap_or_default(),
@@ -498,13 +572,19 @@ impl Session<'_> {
             };
             let share = self.share(&events);
             // A lane that is gone lost its claim; the next holder delivers these events.
-            let _ = reply.send(Reply { settled: *result, events, share });
+            let _ = reply.send(Reply {
+                settled: *result,
+                events,
+                share,
+            });
         }
         Ok(())
     }
 
     fn forget(&mut self, lane_id: i64) {
-        let Some(held) = self.held.remove(&lane_id) else { return };
+        let Some(held) = self.held.remove(&lane_id) else {
+            return;
+        };
         if let Some(left) = self.claims.get_mut(&held.claim_id) {
             *left -= 1;
             if *left == 0 {
@@ -514,7 +594,12 @@ impl Session<'_> {
         }
     }
 
-    async fn suspect(&mut self, lane_id: i64, version: i64, crashes: i32) -> Result<(), SessionError> {
+    async fn suspect(
+        &mut self,
+        lane_id: i64,
+        version: i64,
+        crashes: i32,
+    ) -> Result<(), SessionError> {
         let claim_id = self.next_claim_id;
         self.next_claim_id += 1;
         let lane = (lane_id, version, crashes);
@@ -524,7 +609,8 @@ impl Session<'_> {
         )
         .await?;
         if let Some(held) = self.held.get_mut(&lane_id) {
-            self.finished_claims.extend(held.suspect_claim.replace(claim_id));
+            self.finished_claims
+                .extend(held.suspect_claim.replace(claim_id));
         }
         Ok(())
     }
@@ -541,7 +627,10 @@ impl Session<'_> {
         }
         let time_out = self.shared.settings.frozen_after;
         let tokens = self
-            .ask(now, settle::mark(&self.client, &self.statements.mark, &slow, time_out))
+            .ask(
+                now,
+                settle::mark(&self.client, &self.statements.mark, &slow, time_out),
+            )
             .await?;
         for (lane_id, due_at, id) in tokens {
             if let Some(held) = self.held.get_mut(&lane_id) {
@@ -556,6 +645,10 @@ impl Session<'_> {
     }
 
     async fn close(&mut self) -> Result<(), SessionError> {
-        self.ask(Instant::now(), worker::close_lane_connection(&self.client, self.connection_id)).await
+        self.ask(
+            Instant::now(),
+            worker::close_lane_connection(&self.client, self.connection_id),
+        )
+        .await
     }
 }

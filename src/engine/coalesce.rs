@@ -16,14 +16,22 @@ pub enum Step {
     /// Outside the subscription's filter: the cursor passes it.
     Filtered,
     /// A newer event of the same type goes instead.
-    Coalesced { replaced_by: i64 },
+    Coalesced {
+        replaced_by: i64,
+    },
 }
 
 /// One step per event, in order. `critical` is `None` where nothing may be merged.
 pub fn plan(events: &[FetchedEvent], critical: Option<&[String]>) -> Vec<Step> {
     let mut steps: Vec<Step> = events
         .iter()
-        .map(|event| if event.matched { Step::Deliver } else { Step::Filtered })
+        .map(|event| {
+            if event.matched {
+                Step::Deliver
+            } else {
+                Step::Filtered
+            }
+        })
         .collect();
     let Some(critical) = critical else {
         return steps;
@@ -110,12 +118,18 @@ mod tests {
     #[test]
     fn without_coalescing_everything_that_matches_goes_out() {
         let batch = events(&["use", "-use", "use"]);
-        assert_eq!(plan(&batch, None), [Step::Deliver, Step::Filtered, Step::Deliver]);
+        assert_eq!(
+            plan(&batch, None),
+            [Step::Deliver, Step::Filtered, Step::Deliver]
+        );
     }
 
     #[test]
     fn a_filtered_event_replaces_nothing() {
         let batch = events(&["use", "-use"]);
-        assert_eq!(plan(&batch, Some(&critical())), [Step::Deliver, Step::Filtered]);
+        assert_eq!(
+            plan(&batch, Some(&critical())),
+            [Step::Deliver, Step::Filtered]
+        );
     }
 }

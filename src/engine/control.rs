@@ -142,7 +142,10 @@ async fn keep_house(shared: Arc<Shared>) {
     let client = match shared.pool.get().await {
         Ok(client) => client,
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "no connection for housekeeping");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "no connection for housekeeping"
+            );
             return;
         }
     };
@@ -151,7 +154,10 @@ async fn keep_house(shared: Arc<Shared>) {
         Ok(report) if report.is_empty() => {}
         Ok(report) => tracing::info!(?report, "housekeeping"),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "housekeeping failed; it is tried again");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "housekeeping failed; it is tried again"
+            );
         }
     }
 }

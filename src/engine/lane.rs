@@ -35,7 +35,7 @@ use crate::event::Event;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::{self, FetchedEvent};
 use crate::store::settle::{Operation, Outcome, OutcomeKind, Settled, Settlement};
-use crate::store::subscription::Exhaustion;
+use crate::subscription::Exhaustion;
 
 /// How long deliveries go on before what they settled is written: bounds what a crash repeats.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
@@ -63,7 +63,11 @@ enum Ending {
     /// Everything in it was passed.
     Passed,
     /// Let go with this operation.
-    Stop { operation: Operation, delay: Duration, error: Option<String> },
+    Stop {
+        operation: Operation,
+        delay: Duration,
+        error: Option<String>,
+    },
     /// The claim is gone.
     Lost,
 }
@@ -82,7 +86,14 @@ struct Progress {
 
 /// Runs a lane until it is let go or the claim is lost.
 pub async fn run(lane: Lane) {
-    let Lane { claimed, route, events, share, context, hold } = lane;
+    let Lane {
+        claimed,
+        route,
+        events,
+        share,
+        context,
+        hold,
+    } = lane;
     let progress = Progress {
         version: claimed.version,
         cursor: claimed.cursor,
@@ -140,7 +151,11 @@ impl Runner {
             };
             let reply = match ending {
                 Ending::Lost => return,
-                Ending::Stop { operation, delay, error } => {
+                Ending::Stop {
+                    operation,
+                    delay,
+                    error,
+                } => {
                     self.settle(operation, delay, error).await;
                     return;
                 }
@@ -155,10 +170,17 @@ impl Runner {
                 Ending::Passed => self.settle(Operation::Finish, Duration::ZERO, None).await,
             };
             match reply {
-                Some(Reply { settled: Settled::More, events, share }) => {
+                Some(Reply {
+                    settled: Settled::More,
+                    events,
+                    share,
+                }) => {
                     batch = Some((events, share));
                 }
-                Some(Reply { settled: Settled::Busy, .. }) => match busy.next() {
+                Some(Reply {
+                    settled: Settled::Busy,
+                    ..
+                }) => match busy.next() {
                     Some(&wait) => sleep(Duration::from_millis(wait)).await,
                     None => {
                         self.settle(Operation::Retry, BUSY_DELAY, None).await;
@@ -177,7 +199,10 @@ impl Runner {
                 Step::Filtered => self.pass(event.seq, event.day),
                 Step::Coalesced { replaced_by } => {
                     let kind = OutcomeKind::Coalesced { replaced_by };
-                    self.progress.outcomes.push(Outcome { seq: event.seq, kind });
+                    self.progress.outcomes.push(Outcome {
+                        seq: event.seq,
+                        kind,
+                    });
                     self.pass(event.seq, event.day);
                 }
                 Step::Deliver => {
@@ -189,7 +214,10 @@ impl Runner {
             self.delivered += 1;
             if self.settled_at.elapsed() > SETTLE_EVERY {
                 match self.settle(Operation::Keep, Duration::ZERO, None).await {
-                    Some(Reply { settled: Settled::Done, .. }) => {}
+                    Some(Reply {
+                        settled: Settled::Done,
+                        ..
+                    }) => {}
                     _ => return Ending::Lost,
                 }
             }
@@ -205,7 +233,11 @@ impl Runner {
         let (seq, day) = (fetched.seq, fetched.day);
         if self.progress.crashes >= self.context.settings.max_crashes {
             let workers = self.progress.crashes;
-            return self.exhaust(seq, day, format!("{workers} workers died while they held this event"));
+            return self.exhaust(
+                seq,
+                day,
+                format!("{workers} workers died while they held this event"),
+            );
         }
         let _alone = if self.progress.crashes > 0 {
             // One suspect at a time in this process, under a claim of its own: a further crash is
@@ -230,7 +262,9 @@ impl Runner {
             subscription: &self.route.subscription.name,
             attempt: u32::try_from(self.progress.attempts).unwrap_or(0) + 1,
         };
-        let verdict = AssertUnwindSafe(self.route.adapter.deliver(&delivery)).catch_unwind().await;
+        let verdict = AssertUnwindSafe(self.route.adapter.deliver(&delivery))
+            .catch_unwind()
+            .await;
         let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,
@@ -238,7 +272,12 @@ impl Runner {
         self.judge(seq, day, verdict).await
     }
 
-    async fn judge(&mut self, seq: i64, day: jiff::civil::Date, verdict: Verdict) -> Option<Ending> {
+    async fn judge(
+        &mut self,
+        seq: i64,
+        day: jiff::civil::Date,
+        verdict: Verdict,
+    ) -> Option<Ending> {
         match verdict {
             Verdict::Accepted => {
                 self.pass(seq, day);
@@ -256,7 +295,11 @@ impl Runner {
                     return self.exhaust(seq, day, error);
                 }
                 let delay = after.unwrap_or_else(|| {
-                    retry::delay(&subscription.retry_schedule, attempts, self.context.random())
+                    retry::delay(
+                        &subscription.retry_schedule,
+                        attempts,
+                        self.context.random(),
+                    )
                 });
                 tracing::debug!(
                     subscription = %subscription.name, session = %self.session, seq, attempts,
@@ -321,8 +364,10 @@ impl Runner {
             Some(payload) => (payload, None),
             None => {
                 let size = usize::try_from(fetched.size).unwrap_or(0);
-                let (payload, share) =
-                    self.context.large_payload(self.claimed.session_id, &fetched, size).await?;
+                let (payload, share) = self
+                    .context
+                    .large_payload(self.claimed.session_id, &fetched, size)
+                    .await?;
                 (payload, Some(share))
             }
         };
@@ -377,7 +422,11 @@ impl Runner {
         };
         let subscription_id = self.route.subscription.id;
         let (reply, settled) = oneshot::channel();
-        let request = Request::Settle { settlement: Box::new(settlement), subscription_id, reply };
+        let request = Request::Settle {
+            settlement: Box::new(settlement),
+            subscription_id,
+            reply,
+        };
         self.context.requests.send(request).ok()?;
         let reply = settled.await.ok()?;
         if reply.settled == Settled::Lost {
@@ -398,7 +447,11 @@ impl Runner {
 }
 
 fn stop(operation: Operation, delay: Duration, error: Option<String>) -> Ending {
-    Ending::Stop { operation, delay, error }
+    Ending::Stop {
+        operation,
+        delay,
+        error,
+    }
 }
 
 /// Reads a payload through the pool: no lane connection waits for it.
@@ -410,14 +463,21 @@ pub(super) async fn read_large(
     let client = match pool.get().await {
         Ok(client) => client,
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "no connection for a large payload");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "no connection for a large payload"
+            );
             return None;
         }
     };
     match fetch::payload(&**client, session_id, event.seq, event.day).await {
         Ok(payload) => Some(payload),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, seq = event.seq, "large payload not read");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                seq = event.seq,
+                "large payload not read"
+            );
             None
         }
     }

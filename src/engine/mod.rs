@@ -28,10 +28,11 @@ mod route;
 mod settings;
 mod shared;
 mod trust;
+mod vital_signs;
 mod wake;
 mod walk;
 mod worker;
 
 pub use control::AdapterSource;
 pub use settings::WorkerSettings;
-pub use worker::{StartError, Stopped, Worker};
+pub use worker::{NotReady, Probe, StartError, Stopped, Worker};

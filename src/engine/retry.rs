@@ -23,7 +23,9 @@ mod tests {
     #[test]
     fn the_last_entry_of_the_schedule_repeats() {
         let schedule = [1, 2, 4].map(Duration::from_secs);
-        let delays: Vec<u64> = (1..=5).map(|n| delay(&schedule, n, 0.0).as_secs()).collect();
+        let delays: Vec<u64> = (1..=5)
+            .map(|n| delay(&schedule, n, 0.0).as_secs())
+            .collect();
         assert_eq!(delays, [1, 2, 4, 4, 4]);
     }
 

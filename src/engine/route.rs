@@ -22,18 +22,25 @@ impl Route {
 
     /// Lanes that may still be taken.
     pub fn room(&self) -> usize {
-        self.subscription.concurrency.saturating_sub(self.held.load(Ordering::Relaxed))
+        self.subscription
+            .concurrency
+            .saturating_sub(self.held.load(Ordering::Relaxed))
     }
 
     /// Event types that are never merged; `None` where nothing may be merged.
     pub fn critical(&self) -> Option<&[String]> {
-        self.subscription.critical.as_deref().filter(|_| self.subscription.coalesce)
+        self.subscription
+            .critical
+            .as_deref()
+            .filter(|_| self.subscription.coalesce)
     }
 
     /// Counts a lane as held; it is counted out when the hold is dropped.
     pub fn hold(&self) -> Hold {
         self.held.fetch_add(1, Ordering::Relaxed);
-        Hold { held: Arc::clone(&self.held) }
+        Hold {
+            held: Arc::clone(&self.held),
+        }
     }
 }
 
@@ -63,10 +70,6 @@ impl RouteTable {
         self.routes.values()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.routes.is_empty()
-    }
-
     /// The table for `subscriptions`. What did not change keeps its adapter, and with it its
     /// connections; `build` makes the adapters of the others, and a subscription for which it
     /// returns none is not delivered here.
@@ -93,7 +96,14 @@ impl RouteTable {
             let held = known.map_or_else(Arc::default, |route| Arc::clone(&route.held));
             let id = subscription.id;
             let subscription = Arc::new(subscription);
-            routes.insert(id, Arc::new(Route { subscription, adapter, held }));
+            routes.insert(
+                id,
+                Arc::new(Route {
+                    subscription,
+                    adapter,
+                    held,
+                }),
+            );
         }
         Self { routes }
     }
@@ -102,7 +112,10 @@ impl RouteTable {
     pub fn same(&self, other: &Self) -> bool {
         self.routes.len() == other.routes.len()
             && self.routes.iter().all(|(id, route)| {
-                other.routes.get(id).is_some_and(|other| Arc::ptr_eq(route, other))
+                other
+                    .routes
+                    .get(id)
+                    .is_some_and(|other| Arc::ptr_eq(route, other))
             })
     }
 }

@@ -15,8 +15,10 @@ use super::lane;
 use super::route::{Hold, Route, RouteTable};
 use super::settings::WorkerSettings;
 use super::trust::Trust;
+use super::vital_signs::VitalSigns;
 use crate::store::fetch::FetchedEvent;
-use crate::store::subscription::{self, Subscription};
+use crate::store::operate;
+use crate::store::subscription::Subscription;
 use crate::store::worker::Identity;
 
 /// One worker's state, as all its tasks see it.
@@ -29,6 +31,7 @@ pub struct Shared {
     /// A hint that tokens are due; one waiter takes it.
     pub wake: Notify,
     pub idle: Idle,
+    pub vital_signs: VitalSigns,
     /// No more claims; held lanes finish the event that they deliver.
     pub stopping: CancellationToken,
     routes: watch::Sender<Arc<RouteTable>>,
@@ -52,6 +55,7 @@ impl Shared {
             identity,
             wake: Notify::new(),
             idle: Idle::default(),
+            vital_signs: VitalSigns::default(),
             stopping,
             routes: watch::Sender::default(),
             held: Arc::default(),
@@ -76,7 +80,10 @@ impl Shared {
 
     pub fn hold(&self, route: &Route) -> LaneHold {
         self.held.fetch_add(1, Ordering::Relaxed);
-        LaneHold { held: Arc::clone(&self.held), _route: route.hold() }
+        LaneHold {
+            held: Arc::clone(&self.held),
+            _route: route.hold(),
+        }
     }
 
     /// From 0 to 1; for jitter only.
@@ -145,7 +152,7 @@ impl LaneContext {
     /// Pauses a subscription whose destination wants nothing more.
     pub async fn pause(&self, subscription: &Subscription, reason: &str) {
         let paused = match self.pool.get().await {
-            Ok(client) => subscription::pause(&client, &subscription.name, reason)
+            Ok(client) => operate::pause_subscription(&**client, &subscription.name, reason)
                 .await
                 .map_err(|error| Box::new(error) as Box<dyn std::error::Error>),
             Err(error) => Err(Box::new(error) as Box<dyn std::error::Error>),
@@ -180,7 +187,10 @@ impl Idle {
     }
 
     fn change(&self, change: impl FnOnce(&mut HashSet<i64>) -> bool) {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if change(&mut connections) {
             self.any.send_replace(!connections.is_empty());
         }

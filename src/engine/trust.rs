@@ -36,7 +36,8 @@ impl Trust {
     /// An answer came to what was asked at `asked_at`.
     pub fn confirm(&self, asked_at: Instant) {
         let micros = asked_at.saturating_duration_since(self.origin).as_micros();
-        self.confirmed.fetch_max(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.confirmed
+            .fetch_max(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// When trust ends unless something is confirmed before.

@@ -73,7 +73,10 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
             () = sleep(LISTEN_CHECK) => {}
         }
         // A connection that was cut without a word answers nothing.
-        if timeout(LISTEN_CHECK, client.simple_query("")).await.is_err() {
+        if timeout(LISTEN_CHECK, client.simple_query(""))
+            .await
+            .is_err()
+        {
             reading.abort();
             return Ok(());
         }
@@ -103,7 +106,10 @@ pub async fn ring_me(shared: Arc<Shared>) {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn ring_me_once(shared: &Arc<Shared>, idle: &mut watch::Receiver<bool>) -> Result<(), Failure> {
+async fn ring_me_once(
+    shared: &Arc<Shared>,
+    idle: &mut watch::Receiver<bool>,
+) -> Result<(), Failure> {
     let (client, _task) = lane_connection::open(&shared.database, "doorbell").await?;
     // Waiting in the queue is what this connection is for.
     client
@@ -132,7 +138,10 @@ async fn take(client: &Client) -> Result<(), StoreError> {
 }
 
 /// Waits until the state is `wanted` and stays so for a moment.
-async fn stays(idle: &mut watch::Receiver<bool>, wanted: bool) -> Result<(), watch::error::RecvError> {
+async fn stays(
+    idle: &mut watch::Receiver<bool>,
+    wanted: bool,
+) -> Result<(), watch::error::RecvError> {
     loop {
         idle.wait_for(|state| *state == wanted).await?;
         sleep(SETTLED_AFTER).await;

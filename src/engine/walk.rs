@@ -144,8 +144,11 @@ mod tests {
         }
         let now = Instant::now();
         let due = Duration::from_millis(300);
-        let state =
-            RouteState { route: 1, bound: Timestamp::UNIX_EPOCH, next_due_in: Some(due) };
+        let state = RouteState {
+            route: 1,
+            bound: Timestamp::UNIX_EPOCH,
+            next_due_in: Some(due),
+        };
         walks.finished(&[state], 0, 100, now, 0.5);
         assert_eq!(walks.next_at(), now + due);
     }

@@ -1,6 +1,7 @@
 //! Starting and stopping a worker.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use thiserror::Error;
@@ -13,13 +14,16 @@ use super::control::AdapterSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
 use super::{claimer, control, wake};
+use crate::store::StoreError;
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::worker::{self as peers, Identity};
-use crate::store::StoreError;
 
 /// Connections for what is not lane work: large payloads, pauses, housekeeping.
 const POOL_SIZE: usize = 4;
+
+/// A claim loop comes around several times within the trust window; a minute means that it hangs.
+const LIVE_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -27,7 +31,9 @@ pub enum StartError {
     Open(#[from] OpenError),
     #[error("the database is not migrated: run `lanekeeper migrate` first. Nothing was changed")]
     NotMigrated,
-    #[error("the schema has version {found} and this worker needs {needed}: run `lanekeeper migrate` of this release. Nothing was changed")]
+    #[error(
+        "the schema has version {found} and this worker needs {needed}: run `lanekeeper migrate` of this release. Nothing was changed"
+    )]
     SchemaTooOld { found: i32, needed: i32 },
     #[error(transparent)]
     Migrate(#[from] MigrateError),
@@ -74,10 +80,14 @@ impl Worker {
         let manager = Manager::from_config(
             database.clone(),
             NoTls,
-            ManagerConfig { recycling_method: RecyclingMethod::Verified },
+            ManagerConfig {
+                recycling_method: RecyclingMethod::Verified,
+            },
         );
-        let pool =
-            Pool::builder(manager).max_size(POOL_SIZE).runtime(Runtime::Tokio1).build()?;
+        let pool = Pool::builder(manager)
+            .max_size(POOL_SIZE)
+            .runtime(Runtime::Tokio1)
+            .build()?;
         let stopping = CancellationToken::new();
         let ended = CancellationToken::new();
         let connections = settings.lane_connections;
@@ -94,18 +104,26 @@ impl Worker {
             tokio::spawn(wake::ring_me(Arc::clone(&shared))),
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
         ];
-        let claimers =
-            (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared)))).collect();
-        Ok(Self { shared, claimers, others, ended })
+        let claimers = (0..connections)
+            .map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))))
+            .collect();
+        Ok(Self {
+            shared,
+            claimers,
+            others,
+            ended,
+        })
     }
 
     pub fn id(&self) -> i64 {
         self.shared.identity.worker_id
     }
 
-    /// Whether it has routes and is not draining.
-    pub fn is_ready(&self) -> bool {
-        !self.shared.stopping.is_cancelled()
+    /// For probes, which outlive any borrow of the worker.
+    pub fn probe(&self) -> Probe {
+        Probe {
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// Stops claiming, lets running deliveries finish within the grace period, hands lanes back.
@@ -118,7 +136,9 @@ impl Worker {
             Err(_) => {
                 // Dropping the connections frees the locks; the survivors wake the lanes.
                 aborts.iter().for_each(tokio::task::AbortHandle::abort);
-                Stopped::Abandoned { lanes: self.shared.held() }
+                Stopped::Abandoned {
+                    lanes: self.shared.held(),
+                }
             }
         };
         self.ended.cancel();
@@ -128,10 +148,59 @@ impl Worker {
         if let Ok(client) = self.shared.pool.get().await
             && let Err(error) = peers::leave(&client, self.shared.identity.worker_id).await
         {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the worker's row stays behind");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the worker's row stays behind"
+            );
         }
-        tracing::info!(worker_id = self.shared.identity.worker_id, ?stopped, "worker stopped");
+        tracing::info!(
+            worker_id = self.shared.identity.worker_id,
+            ?stopped,
+            "worker stopped"
+        );
         stopped
+    }
+}
+
+/// Looks at a worker from outside.
+#[derive(Clone)]
+pub struct Probe {
+    shared: Arc<Shared>,
+}
+
+/// Why a worker should get no traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotReady {
+    #[error("the worker is draining")]
+    Draining,
+    #[error("Postgres has not answered yet")]
+    NeverAnswered,
+    #[error("Postgres has not answered for {} s", .0.as_secs())]
+    Silent(Duration),
+}
+
+impl Probe {
+    /// Whether the claim loops turn, whatever Postgres does.
+    pub fn is_live(&self) -> bool {
+        self.shared.vital_signs.since_turned() < LIVE_WITHIN
+    }
+
+    /// # Errors
+    /// Why not.
+    pub fn is_ready(&self) -> Result<(), NotReady> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(NotReady::Draining);
+        }
+        match self.shared.vital_signs.since_answered() {
+            None => Err(NotReady::NeverAnswered),
+            Some(silent) if silent > self.shared.settings.trust => Err(NotReady::Silent(silent)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether Postgres has ever answered.
+    pub fn has_started(&self) -> bool {
+        self.shared.vital_signs.since_answered().is_some()
     }
 }
 
@@ -140,13 +209,18 @@ async fn check_schema(client: &tokio_postgres::Client) -> Result<(), StartError>
     match migrate::version(client).await? {
         None => Err(StartError::NotMigrated),
         Some(found) if found < needed => Err(StartError::SchemaTooOld { found, needed }),
-        Some(found) if found > needed => {
-            Err(MigrateError::SchemaTooNew { found, known: needed }.into())
+        Some(found) if found > needed => Err(MigrateError::SchemaTooNew {
+            found,
+            known: needed,
         }
+        .into()),
         Some(_) => Ok(()),
     }
 }
 
 fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }

@@ -335,13 +335,7 @@ pub async fn record_suspect(
     client
         .execute(
             SUSPECT,
-            &[
-                &connection_id,
-                &claim_id,
-                &lane_id,
-                &version,
-                &crashes,
-            ],
+            &[&connection_id, &claim_id, &lane_id, &version, &crashes],
         )
         .await
         .map(drop)
