@@ -19,7 +19,8 @@ use crate::config::Config;
 use crate::dev::{Data, DevError, Options, Postgres, default_data_dir};
 use crate::store;
 
-#[derive(clap::Args)]
+/// Run everything on this machine, on a private PostgreSQL
+#[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   lanekeeper dev                                  serve, keeping the data for the next time
@@ -114,7 +115,7 @@ async fn migrate(url: &str) -> Result<(), Failure> {
         .await
         .map_err(Failure::failed)?;
     let migration = async {
-        let migrated = store::migrate(&mut client).await.map(drop);
+        let migrated = store::migrate::migrate(&mut client).await.map(drop);
         drop(client);
         migrated
     };
