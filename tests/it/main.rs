@@ -8,6 +8,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apply;
+mod binary;
+mod config;
 mod conformance;
+mod database;
 mod dev;
+mod engine;
 mod harness;
