@@ -1,4 +1,5 @@
-//! A migrated database of a test's own, dropped with it.
+//! A migrated database of a test's own, dropped with it, on the server at `TEST_DATABASE_URL`. The
+//! variable is none of ours: unknown `LANEKEEPER_…` variables stop the binary under test.
 
 use lanekeeper::config::{DatabaseConfig, Secret};
 use lanekeeper::store::{connect, migrate};
@@ -6,7 +7,7 @@ use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
 /// Where databases may be created.
-const SERVER: &str = "LANEKEEPER_TEST_SERVER";
+const SERVER: &str = "TEST_DATABASE_URL";
 
 pub struct Database {
     name: String,

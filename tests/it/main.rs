@@ -1,4 +1,7 @@
-//! Everything that needs the real binary or a real PostgreSQL.
+//! The integration tests, in one binary: a module per topic.
+
+// Clippy's exemption for tests covers test functions only, not what they share.
+#![allow(clippy::unwrap_used)]
 
 mod apply;
 mod binary;
