@@ -362,7 +362,7 @@ async fn a_wrong_file_exits_2_with_its_place_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_migrated_or_by_a_newer_release_is_told_apart() {
+async fn every_way_in_which_a_database_is_not_ours_is_told_apart() {
     let database = Database::create().await;
     let client = database.client().await;
     client
@@ -397,6 +397,17 @@ async fn a_database_that_is_not_migrated_or_by_a_newer_release_is_told_apart() {
     assert_eq!(ran.code, Some(1));
     assert!(
         ran.stderr.contains("has no database no_such_"),
+        "{}",
+        ran.stderr
+    );
+
+    let mut stranger = url::Url::parse(&database.url).unwrap();
+    stranger.set_username("no_such_role").unwrap();
+    let stranger = stranger.to_string();
+    let ran = run(&["apply", "-f", "-"], &[("DATABASE_URL", &stranger)], AUDIT);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr.contains("does not let user no_such_role in"),
         "{}",
         ran.stderr
     );
