@@ -4,7 +4,10 @@
 pub mod adapter;
 pub mod cli;
 pub mod config;
+pub mod dev;
+pub mod engine;
 pub mod event;
+pub mod http;
 pub mod store;
 pub mod subscription;
 pub mod telemetry;

@@ -5,9 +5,11 @@
 
 pub mod apply;
 pub mod config;
+pub mod dev;
 mod failure;
 pub mod migrate;
 pub mod output;
+pub mod worker;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -48,7 +50,9 @@ struct Cli {
 enum Command {
     Apply(apply::Args),
     Config(config::Args),
+    Dev(dev::Args),
     Migrate(migrate::Args),
+    Worker(worker::Args),
 }
 
 impl Command {
@@ -56,7 +60,9 @@ impl Command {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
+            Self::Dev(args) => dev::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Worker(args) => worker::run(args, config).await,
         }
     }
 }

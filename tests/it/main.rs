@@ -1,9 +1,16 @@
-//! The integration tests, in one binary: a module per topic.
+//! Integration tests: against a real PostgreSQL, and of the real binary; a module per topic.
 
-// Clippy's exemption for tests covers test functions only, not what they share.
-#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
 
 mod apply;
-mod binary;
+mod command;
 mod config;
-mod database;
+mod conformance;
+mod dev;
+mod harness;
