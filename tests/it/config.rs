@@ -1,17 +1,16 @@
 //! `lanekeeper config` and the ways in which a command line or a configuration is refused.
 
-use std::io::Read as _;
-
 use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
 
-use crate::binary::{lanekeeper, run};
+use crate::command::{command, run};
 
 const URL: (&str, &str) = ("DATABASE_URL", "postgres://me:hunter2@db.example:6000/app");
 
-#[test]
-fn every_setting_is_printed_with_its_source_and_no_secret() {
+#[tokio::test]
+async fn every_setting_is_printed_with_its_source_and_no_secret() {
     let variables = [URL, ("LANEKEEPER_WORKER__BATCH", "50")];
-    let ran = run(&["config", "--output", "json"], &variables, "");
+    let ran = run(&["config", "--output", "json"], &variables, "").await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let lines: Vec<Value> = ran
         .stdout
@@ -29,14 +28,14 @@ fn every_setting_is_printed_with_its_source_and_no_secret() {
     assert_eq!(line("worker.max_lanes")["source"], "default");
     assert_eq!(line("spool.dir")["value"], Value::Null);
 
-    let text = run(&["config"], &variables, "");
+    let text = run(&["config"], &variables, "").await;
     assert!(text.stdout.starts_with("KEY "), "{}", text.stdout);
     assert!(!format!("{}{}{}", ran.stdout, text.stdout, text.stderr).contains("hunter2"));
 }
 
-#[test]
-fn a_wrong_variable_exits_2_and_names_the_right_one() {
-    let ran = run(&["config"], &[("LANEKEEPER_WORKER__BATHC", "1")], "");
+#[tokio::test]
+async fn a_wrong_variable_exits_2_and_names_the_right_one() {
+    let ran = run(&["config"], &[("LANEKEEPER_WORKER__BATHC", "1")], "").await;
     assert_eq!(ran.code, Some(2));
     assert!(
         ran.stderr
@@ -47,9 +46,9 @@ fn a_wrong_variable_exits_2_and_names_the_right_one() {
     assert_eq!(ran.stdout, "");
 }
 
-#[test]
-fn a_configuration_file_that_is_named_must_exist() {
-    let ran = run(&["--config", "missing.toml", "config"], &[], "");
+#[tokio::test]
+async fn a_configuration_file_that_is_named_must_exist() {
+    let ran = run(&["--config", "missing.toml", "config"], &[], "").await;
     assert_eq!(ran.code, Some(2));
     assert_eq!(
         ran.stderr,
@@ -57,22 +56,25 @@ fn a_configuration_file_that_is_named_must_exist() {
     );
 }
 
-#[test]
-fn hook_never_exits_2() {
+#[tokio::test]
+async fn hook_never_exits_2() {
     for arguments in [
         &["hook", "--no-such-flag"][..],
         &["hook", "--cli", "no-such-cli"],
     ] {
-        assert_eq!(run(arguments, &[], "").code, Some(0), "{arguments:?}");
+        assert_eq!(run(arguments, &[], "").await.code, Some(0), "{arguments:?}");
     }
     let wrong = [("LANEKEEPER_NO_SUCH", "1")];
-    assert_eq!(run(&["hook", "--cli", "codex"], &wrong, "{}").code, Some(0));
-    assert_eq!(run(&["no-such-command"], &[], "").code, Some(2));
+    assert_eq!(
+        run(&["hook", "--cli", "codex"], &wrong, "{}").await.code,
+        Some(0)
+    );
+    assert_eq!(run(&["no-such-command"], &[], "").await.code, Some(2));
 }
 
-#[test]
-fn a_reader_that_leaves_early_is_no_failure() {
-    let mut child = lanekeeper(&["config"], &[]).spawn().unwrap();
+#[tokio::test]
+async fn a_reader_that_leaves_early_is_no_failure() {
+    let mut child = command(&["config"], &[]).spawn().unwrap();
     drop(child.stdout.take());
     let mut stderr = String::new();
     child
@@ -80,16 +82,17 @@ fn a_reader_that_leaves_early_is_no_failure() {
         .take()
         .unwrap()
         .read_to_string(&mut stderr)
+        .await
         .unwrap();
     assert_eq!(
-        (child.wait().unwrap().code(), stderr.as_str()),
+        (child.wait().await.unwrap().code(), stderr.as_str()),
         (Some(0), "")
     );
 }
 
-#[test]
-fn help_is_on_standard_output_with_an_example() {
-    let ran = run(&["apply", "--help"], &[], "");
+#[tokio::test]
+async fn help_is_on_standard_output_with_an_example() {
+    let ran = run(&["apply", "--help"], &[], "").await;
     assert_eq!(ran.code, Some(0));
     assert!(
         ran.stdout.contains("[subscription.audit]"),
@@ -98,9 +101,9 @@ fn help_is_on_standard_output_with_an_example() {
     );
 }
 
-#[test]
-fn a_database_that_is_absent_or_unset_is_told_with_what_to_do() {
-    let ran = run(&["apply", "-f", "-"], &[], "");
+#[tokio::test]
+async fn a_database_that_is_absent_or_unset_is_told_with_what_to_do() {
+    let ran = run(&["apply", "-f", "-"], &[], "").await;
     assert_eq!(ran.code, Some(2));
     assert!(
         ran.stderr
@@ -114,7 +117,7 @@ fn a_database_that_is_absent_or_unset_is_told_with_what_to_do() {
         .unwrap()
         .port();
     let url = format!("postgres://me:hunter2@127.0.0.1:{port}/app");
-    let ran = run(&["migrate"], &[("DATABASE_URL", &url)], "");
+    let ran = run(&["migrate"], &[("DATABASE_URL", &url)], "").await;
     assert_eq!(ran.code, Some(75), "{}", ran.stderr);
     assert!(
         ran.stderr.contains("no PostgreSQL answers at 127.0.0.1:"),

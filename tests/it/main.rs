@@ -9,10 +9,9 @@
 mod support;
 
 mod apply;
-mod binary;
+mod command;
 mod config;
 mod conformance;
-mod database;
 mod dev;
 mod engine;
 mod harness;

@@ -22,8 +22,8 @@ use crate::subscription::{
 use super::write::{execute, put_stream};
 use super::{load, row};
 
-/// Of the namespace in migrations/0002_append.sql.
-const APPLY_LOCK: i64 = 0x004C_4B08 << 40;
+/// 16 bits 'LK', kind 7: see migrations/0002_append.sql.
+const APPLY_LOCK: i64 = 0x004C_4B07 << 40;
 /// Bounds the wait for another `apply`.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '30s'";
 

@@ -16,7 +16,6 @@ use super::StoreError;
 pub use apply::{Applied, ApplyError, Backfill, add_lanes, apply};
 
 pub const LIST: &str = include_str!("../sql/subscription_list.sql");
-pub const PAUSE: &str = include_str!("../sql/subscription_pause.sql");
 
 /// A subscription as a worker needs it.
 #[derive(Clone, Debug)]
@@ -105,19 +104,4 @@ pub async fn load(client: &impl GenericClient) -> Result<Vec<Subscription>, Stor
         .map(Subscription::from_row)
         .collect::<Result<_, _>>()
         .map_err(StoreError::on(operation))
-}
-
-/// Pauses a subscription that is in force. Returns whether it was running until now.
-///
-/// # Errors
-/// Where the row cannot be written.
-pub async fn pause(
-    client: &impl GenericClient,
-    name: &str,
-    reason: &str,
-) -> Result<bool, StoreError> {
-    let paused = client.query_opt(PAUSE, &[&name, &reason]).await;
-    Ok(paused
-        .map_err(StoreError::on("pausing a subscription"))?
-        .is_some())
 }

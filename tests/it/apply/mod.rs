@@ -1,12 +1,15 @@
 //! `lanekeeper apply` against a real database.
 
+mod command;
+
+use lanekeeper::store::operate;
 use lanekeeper::store::subscription::{self, Applied, load};
 use lanekeeper::subscription::{ChangeKind, SubscriptionFile};
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::binary::run;
-use crate::database::Database;
+use crate::command::run;
+use crate::support::TestDb;
 
 const AUDIT: &str = r#"
 [subscription.audit]
@@ -61,8 +64,8 @@ async fn enqueue(client: &Client, session: &str, event_type: &str) {
 
 #[tokio::test]
 async fn applying_twice_changes_nothing_the_second_time() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     assert_eq!(
         kinds(&apply(&mut client, AUDIT, true, false).await),
         [ChangeKind::Created]
@@ -86,8 +89,8 @@ async fn applying_twice_changes_nothing_the_second_time() {
 
 #[tokio::test]
 async fn a_dry_run_tells_the_difference_and_writes_nothing() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     apply(&mut client, AUDIT, false, false).await;
     let before = contents(&client).await;
     let changed = format!(
@@ -105,8 +108,8 @@ async fn a_dry_run_tells_the_difference_and_writes_nothing() {
 
 #[tokio::test]
 async fn a_change_is_on_record_with_its_version_and_a_removal_too() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     apply(&mut client, AUDIT, false, false).await;
     apply(&mut client, &AUDIT.replace("3", "5"), false, false).await;
     assert_eq!(
@@ -142,8 +145,8 @@ async fn a_change_is_on_record_with_its_version_and_a_removal_too() {
 
 #[tokio::test]
 async fn of_two_applies_at_once_the_second_sees_what_the_first_did() {
-    let database = Database::create().await;
-    let (mut one, mut two) = (database.client().await, database.client().await);
+    let db = TestDb::new().await;
+    let (mut one, mut two) = (db.connect().await, db.connect().await);
     let (one, two) = tokio::join!(
         apply(&mut one, AUDIT, false, false),
         apply(&mut two, AUDIT, false, false)
@@ -151,7 +154,7 @@ async fn of_two_applies_at_once_the_second_sees_what_the_first_did() {
     let mut both = [kinds(&one), kinds(&two)].concat();
     both.sort_by_key(|kind| *kind == ChangeKind::Unchanged);
     assert_eq!(both, [ChangeKind::Created, ChangeKind::Unchanged]);
-    let client = database.client().await;
+    let client = db.connect().await;
     assert_eq!(
         number(
             &client,
@@ -164,8 +167,8 @@ async fn of_two_applies_at_once_the_second_sees_what_the_first_did() {
 
 #[tokio::test]
 async fn a_new_subscription_makes_appends_look_for_missing_lanes() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     enqueue(&client, "s", "agent_stop").await;
     apply(&mut client, AUDIT, false, false).await;
     enqueue(&client, "s", "agent_stop").await;
@@ -181,8 +184,8 @@ async fn a_new_subscription_makes_appends_look_for_missing_lanes() {
 
 #[tokio::test]
 async fn a_revived_subscription_has_a_token_for_what_came_while_it_was_away() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     apply(&mut client, AUDIT, false, false).await;
     enqueue(&client, "s", "agent_stop").await;
     apply(&mut client, "", true, false).await;
@@ -210,8 +213,8 @@ async fn a_revived_subscription_has_a_token_for_what_came_while_it_was_away() {
 
 #[tokio::test]
 async fn a_wider_filter_wakes_lanes_whose_events_were_filtered_before() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     let narrow = format!("{AUDIT}events = [\"agent_stop\"]");
     apply(&mut client, &narrow, false, false).await;
     enqueue(&client, "s", "notification").await;
@@ -235,8 +238,8 @@ async fn a_wider_filter_wakes_lanes_whose_events_were_filtered_before() {
 
 #[tokio::test]
 async fn an_interrupted_backfill_is_offered_again_until_every_session_has_its_lane() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     for session in ["a", "b", "c"] {
         enqueue(&client, session, "agent_stop").await;
     }
@@ -245,8 +248,8 @@ async fn an_interrupted_backfill_is_offered_again_until_every_session_has_its_la
         let applied = apply(&mut client, &earliest, false, false).await;
         assert_eq!(applied.backfills.len(), 1, "nobody has added the lanes yet");
     }
-    let url = [("DATABASE_URL", database.url.as_str())];
-    let ran = run(&["apply", "-f", "-"], &url, &earliest);
+    let url = [("DATABASE_URL", db.url())];
+    let ran = run(&["apply", "-f", "-"], &url, &earliest).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let from_the_start =
         "SELECT count(*) FROM lanekeeper.lane JOIN lanekeeper.progress USING (lane_id)
@@ -263,10 +266,10 @@ async fn an_interrupted_backfill_is_offered_again_until_every_session_has_its_la
 
 #[tokio::test]
 async fn workers_are_notified_of_a_change_and_of_nothing_else() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
-    let (listener, mut connection) = database
-        .url
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
+    let (listener, mut connection) = db
+        .url()
         .parse::<tokio_postgres::Config>()
         .unwrap()
         .connect(tokio_postgres::NoTls)
@@ -294,110 +297,19 @@ async fn workers_are_notified_of_a_change_and_of_nothing_else() {
 
 #[tokio::test]
 async fn a_paused_subscription_stays_paused_through_a_change() {
-    let database = Database::create().await;
-    let mut client = database.client().await;
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
     apply(&mut client, AUDIT, false, false).await;
-    assert!(subscription::pause(&client, "audit", "410").await.unwrap());
-    assert!(!subscription::pause(&client, "audit", "410").await.unwrap());
+    assert!(
+        operate::pause_subscription(&client, "audit", "410")
+            .await
+            .unwrap()
+    );
+    assert!(
+        !operate::pause_subscription(&client, "audit", "410")
+            .await
+            .unwrap()
+    );
     apply(&mut client, &AUDIT.replace("3", "5"), false, false).await;
     assert!(load(&client).await.unwrap()[0].paused);
-}
-
-#[tokio::test]
-async fn the_command_prints_the_difference_for_people_and_for_scripts() {
-    let database = Database::create().await;
-    let url = [("DATABASE_URL", database.url.as_str())];
-    let dry = run(&["apply", "-f", "-", "--dry-run"], &url, AUDIT);
-    assert_eq!(
-        dry.stdout, "+ audit (webhook https://example.com/hooks)\n",
-        "{}",
-        dry.stderr
-    );
-    assert!(
-        dry.stderr.contains("dry run: nothing was changed"),
-        "{}",
-        dry.stderr
-    );
-    assert_eq!(run(&["apply", "-f", "-"], &url, AUDIT).stdout, dry.stdout);
-
-    let changed = AUDIT.replace("max_attempts = 3", "max_attempts = 5");
-    let ran = run(
-        &["apply", "-f", "-", "--dry-run", "--output", "json"],
-        &url,
-        &changed,
-    );
-    let change: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(
-        (&change["name"], &change["change"]),
-        (&"audit".into(), &"changed".into())
-    );
-    assert_eq!(change["fields"][0]["field"], "retry.max_attempts");
-    let ran = run(&["apply", "-f", "-"], &url, &changed);
-    assert_eq!(ran.stdout, "~ audit retry.max_attempts 3 → 5\n");
-    assert_eq!(
-        run(&["apply", "-f", "-", "--prune"], &url, "").stdout,
-        "- audit\n"
-    );
-}
-
-#[tokio::test]
-async fn a_wrong_file_exits_2_with_its_place_and_changes_nothing() {
-    let database = Database::create().await;
-    let client = database.client().await;
-    let before = contents(&client).await;
-    let url = [("DATABASE_URL", database.url.as_str())];
-    for (text, told) in [
-        (AUDIT.replace("retry ", "retries "), "did you mean retry?"),
-        (
-            AUDIT.replace("\"hooks\"", "\"hoks\""),
-            "did you mean \"hooks\"?",
-        ),
-    ] {
-        let ran = run(&["apply", "-f", "-"], &url, &text);
-        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        assert!(ran.stderr.contains("standard input:"), "{}", ran.stderr);
-        assert!(ran.stderr.contains(told), "{}", ran.stderr);
-    }
-    assert_eq!(contents(&client).await, before);
-}
-
-#[tokio::test]
-async fn a_database_that_is_not_migrated_or_by_a_newer_release_is_told_apart() {
-    let database = Database::create().await;
-    let client = database.client().await;
-    client
-        .execute(
-            "INSERT INTO lanekeeper.schema_version (version, name) VALUES (9999, 'future')",
-            &[],
-        )
-        .await
-        .unwrap();
-    let url = [("DATABASE_URL", database.url.as_str())];
-    let newer = run(&["apply", "-f", "-"], &url, AUDIT);
-    assert_eq!(newer.code, Some(1));
-    assert!(newer.stderr.contains("has version 9999") && newer.stderr.contains("or a newer one"));
-
-    client
-        .batch_execute("DROP SCHEMA lanekeeper CASCADE")
-        .await
-        .unwrap();
-    let bare = run(&["apply", "-f", "-"], &url, AUDIT);
-    assert_eq!(bare.code, Some(1));
-    assert!(
-        bare.stderr.contains("do: run `lanekeeper migrate`"),
-        "{}",
-        bare.stderr
-    );
-    assert_eq!(run(&["migrate"], &url, "").code, Some(0));
-    assert!(run(&["migrate"], &url, "").stdout.contains("already"));
-    assert_eq!(run(&["apply", "-f", "-"], &url, AUDIT).code, Some(0));
-
-    let missing = database.url.replace("lanekeeper_it_", "no_such_");
-    let ran = run(&["apply", "-f", "-"], &[("DATABASE_URL", &missing)], AUDIT);
-    assert_eq!(ran.code, Some(1));
-    assert!(
-        ran.stderr.contains("has no database no_such_"),
-        "{}",
-        ran.stderr
-    );
 }
