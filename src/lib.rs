@@ -2,6 +2,13 @@
 //! inside a session, from any number of worker replicas over one PostgreSQL.
 
 pub mod adapter;
+pub mod cli;
+pub mod config;
 pub mod dev;
+pub mod engine;
 pub mod event;
+pub mod http;
 pub mod store;
+pub mod subscription;
+pub mod telemetry;
+mod toml_file;

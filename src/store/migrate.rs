@@ -27,7 +27,8 @@ macro_rules! migrations {
 }
 
 /// In order; the number of the last one is the schema's version.
-const MIGRATIONS: &[Migration] = migrations!["0001_tables", "0002_append", "0003_claim"];
+const MIGRATIONS: &[Migration] =
+    migrations!["0001_tables", "0002_append", "0003_claim", "0004_operate"];
 
 /// The schema version of this binary.
 pub fn latest() -> i32 {
@@ -141,12 +142,6 @@ async fn apply(
 ) -> Result<(), tokio_postgres::Error> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(migration.sql).await?;
-    transaction
-        .batch_execute(
-            "CREATE TABLE IF NOT EXISTS lanekeeper.schema_version (
-                 version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())",
-        )
-        .await?;
     transaction
         .execute(
             "INSERT INTO lanekeeper.schema_version (version, name) VALUES ($1, $2)",

@@ -4,11 +4,15 @@
 //! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
 
 pub mod claim;
+pub mod connect;
 pub mod error;
 pub mod fetch;
+pub mod housekeeping;
 pub mod lane_connection;
 pub mod migrate;
+pub mod operate;
 pub mod settle;
+pub mod subscription;
 pub mod worker;
 
 pub use error::{ErrorClass, StoreError};

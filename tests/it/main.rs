@@ -1,4 +1,4 @@
-//! Integration tests: against a real PostgreSQL, and of the real binary.
+//! Integration tests: against a real PostgreSQL, and of the real binary; a module per topic.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,5 +8,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod conformance;
 mod dev;
 mod harness;
