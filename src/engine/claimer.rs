@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_postgres::{Client, Statement};
 
@@ -99,14 +100,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
     let statements = Statements::prepare(&client).await?;
     let connection_id = worker::open_lane_connection(&client, shared.identity.worker_id).await?;
     trust.confirm(Instant::now());
-    let watching = Arc::clone(&trust);
-    let watch = tokio::spawn(async move { watching.watch().await });
-    let losing = Arc::clone(&trust);
-    let end = tokio::spawn(async move {
-        // The connection's task ends with the connection, however that comes about.
-        let _ = connection.await;
-        losing.lose();
-    });
+    let _guard = TrustGuard::new(&trust, connection);
 
     let (requests, incoming) = mpsc::unbounded_channel();
     let context = Arc::new(shared.lane_context(Arc::clone(&trust), requests));
@@ -124,11 +118,35 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
         walks: Walks::new(&shared.settings),
     };
     let result = session.run().await;
-    trust.lose();
     shared.idle.leave(connection_id);
-    watch.abort();
-    end.abort();
     result
+}
+
+/// Ends trust with the connection, with its window, and with the session's own end.
+struct TrustGuard {
+    trust: Arc<Trust>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl TrustGuard {
+    fn new(trust: &Arc<Trust>, connection: JoinHandle<()>) -> Self {
+        let watching = Arc::clone(trust);
+        let watch = tokio::spawn(async move { watching.watch().await });
+        let losing = Arc::clone(trust);
+        let end = tokio::spawn(async move {
+            // The connection's task ends with the connection, however that comes about.
+            let _ = connection.await;
+            losing.lose();
+        });
+        Self { trust: Arc::clone(trust), tasks: [watch, end] }
+    }
+}
+
+impl Drop for TrustGuard {
+    fn drop(&mut self) {
+        self.trust.lose();
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
 }
 
 struct Statements {

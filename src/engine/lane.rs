@@ -17,12 +17,14 @@
 //! ```
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
@@ -111,6 +113,7 @@ pub async fn run(lane: Lane) {
         progress,
         delivered: 0,
         settled_at: Instant::now(),
+        aborted: None,
     };
     tokio::select! {
         biased;
@@ -129,6 +132,8 @@ struct Runner {
     /// Events passed in this holding.
     delivered: usize,
     settled_at: Instant,
+    /// Made at the first delivery and kept: it is polled beside every one.
+    aborted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl Runner {
@@ -258,9 +263,16 @@ impl Runner {
             subscription: &self.route.subscription.name,
             attempt: u32::try_from(self.progress.attempts).unwrap_or(0) + 1,
         };
-        let verdict = AssertUnwindSafe(self.route.adapter.deliver(&delivery))
-            .catch_unwind()
-            .await;
+        let delivering = AssertUnwindSafe(self.route.adapter.deliver(&delivery)).catch_unwind();
+        let aborting = &self.context.aborting;
+        let aborted =
+            self.aborted.get_or_insert_with(|| Box::pin(aborting.clone().cancelled_owned()));
+        let verdict = tokio::select! {
+            biased;
+            verdict = delivering => verdict,
+            // The adapter's future may be dropped anywhere; what it had sent may be sent again.
+            () = aborted => return Some(stop(Operation::Release, Duration::ZERO, None)),
+        };
         let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,
