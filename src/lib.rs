@@ -3,3 +3,6 @@
 
 pub mod adapter;
 pub mod event;
+pub mod cli;
+pub mod spool;
+pub mod stream;
