@@ -43,7 +43,7 @@ VALUES
 CREATE TABLE lanekeeper.subscription (
     subscription_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     stream_id       int NOT NULL REFERENCES lanekeeper.stream,
-    name            text NOT NULL UNIQUE,
+    name            text NOT NULL,
     version         bigint NOT NULL DEFAULT 1,
     adapter         text NOT NULL,
     -- The event types that it receives. NULL: every event of the stream.
@@ -63,7 +63,8 @@ CREATE TABLE lanekeeper.subscription (
     history         boolean NOT NULL DEFAULT false,
     paused_at       timestamptz,
     pause_reason    text,
-    -- Removed by `apply --prune`; its lanes stay for the record and get no more tokens.
+    -- Removed by `apply --prune`: its lanes stay for the record and get no more tokens, and the
+    -- name is free for a new one.
     removed_at      timestamptz,
     created_at      timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT subscription_name_is_plain CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$'),
@@ -74,6 +75,8 @@ CREATE TABLE lanekeeper.subscription (
     CONSTRAINT concurrency_is_positive CHECK (concurrency > 0),
     CONSTRAINT pause_has_reason CHECK ((paused_at IS NULL) = (pause_reason IS NULL))
 );
+
+CREATE UNIQUE INDEX subscription_by_name ON lanekeeper.subscription (name) WHERE removed_at IS NULL;
 
 -- Every version that a subscription ever had: the record of which events it filtered (I4).
 CREATE TABLE lanekeeper.subscription_version (
@@ -112,6 +115,7 @@ CREATE TABLE lanekeeper.event (
     -- NULL: none.
     headers    jsonb,
     CONSTRAINT seq_starts_at_one CHECK (seq > 0),
+    CONSTRAINT priority_is_bounded CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT event_type_is_bounded CHECK (octet_length(event_type) BETWEEN 1 AND 200),
     PRIMARY KEY (session_id, seq, day)
 ) PARTITION BY RANGE (day);
@@ -179,6 +183,12 @@ CREATE TABLE lanekeeper.ready (
     lane_id  bigint NOT NULL,
     PRIMARY KEY (route, priority, due_at, id)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- The priorities that were ever used: a claim walks them from the highest.
+CREATE TABLE lanekeeper.priority_level (
+    priority smallint PRIMARY KEY
+);
+INSERT INTO lanekeeper.priority_level VALUES (0);
 
 -- Why the cursor passed an event that was not plainly delivered (I4).
 CREATE TABLE lanekeeper.outcome (
@@ -261,6 +271,9 @@ CREATE TABLE lanekeeper.claim (
     claimed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     lane_ids      bigint[] NOT NULL,
     versions      bigint[] NOT NULL,
+    -- As they were at the claim. NULL for a lane that had some: its head is delivered alone, under
+    -- a row of its own, so that it is not charged for what it shares a worker with.
+    crashes       int[] NOT NULL,
     PRIMARY KEY (connection_id, claim_id)
 );
 

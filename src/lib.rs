@@ -2,7 +2,8 @@
 //! inside a session, from any number of worker replicas over one PostgreSQL.
 
 pub mod adapter;
-pub mod event;
 pub mod cli;
+pub mod event;
 pub mod spool;
+pub mod store;
 pub mod stream;

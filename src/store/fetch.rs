@@ -1,0 +1,139 @@
+//! Reading the next events of held lanes.
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient, Statement};
+use uuid::Uuid;
+
+use super::StoreError;
+
+pub const FETCH: &str = include_str!("sql/fetch.sql");
+pub const PAYLOAD: &str = include_str!("sql/payload.sql");
+
+/// From where to read a lane's events.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    pub session_id: i64,
+    pub cursor: i64,
+    pub cursor_day: Date,
+    pub subscription_id: i32,
+}
+
+/// A row of the log as a lane sees it.
+#[derive(Clone, Debug)]
+pub struct FetchedEvent {
+    pub seq: i64,
+    pub day: Date,
+    pub message_id: Uuid,
+    pub event_type: String,
+    pub created_at: Timestamp,
+    /// Bytes of the payload in Postgres.
+    pub size: i32,
+    /// Whether the subscription's filter lets it through.
+    pub matched: bool,
+    /// JSON text; `None` where it was filtered or is too large to come along.
+    pub payload: Option<String>,
+    pub headers: Option<String>,
+}
+
+impl FetchedEvent {
+    /// Bytes that it occupies here, without the struct itself.
+    pub fn memory(&self) -> usize {
+        self.event_type.len()
+            + self.payload.as_ref().map_or(0, String::len)
+            + self.headers.as_ref().map_or(0, String::len)
+    }
+}
+
+/// Prepares the fetch for a lane connection.
+///
+/// # Errors
+/// Where the schema lacks what it reads.
+pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
+    let types = [
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::DATE_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT8,
+        Type::INT4,
+    ];
+    client
+        .prepare_typed(FETCH, &types)
+        .await
+        .map_err(StoreError::on("preparing the fetch"))
+}
+
+/// The next events of each position, in order: at most `rows` each, payloads up to `inline_bytes`.
+///
+/// # Errors
+/// Nothing was changed.
+pub async fn fetch(
+    client: &Client,
+    statement: &Statement,
+    positions: &[Position],
+    rows: i64,
+    inline_bytes: i32,
+) -> Result<Vec<Vec<FetchedEvent>>, StoreError> {
+    let sessions: Vec<i64> = positions
+        .iter()
+        .map(|position| position.session_id)
+        .collect();
+    let cursors: Vec<i64> = positions.iter().map(|position| position.cursor).collect();
+    let days: Vec<Date> = positions
+        .iter()
+        .map(|position| position.cursor_day)
+        .collect();
+    let subscriptions: Vec<i32> = positions
+        .iter()
+        .map(|position| position.subscription_id)
+        .collect();
+    let found = client
+        .query(
+            statement,
+            &[
+                &sessions,
+                &cursors,
+                &days,
+                &subscriptions,
+                &rows,
+                &inline_bytes,
+            ],
+        )
+        .await
+        .map_err(StoreError::on("fetching events"))?;
+    let mut events: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
+    for row in &found {
+        let ord = usize::try_from(row.get::<_, i64>(0)).expect("an ordinality counts from 1");
+        events[ord - 1].push(FetchedEvent {
+            seq: row.get(1),
+            day: row.get(2),
+            message_id: row.get(3),
+            event_type: row.get(4),
+            created_at: row.get(5),
+            size: row.get(6),
+            matched: row.get(7),
+            payload: row.get(8),
+            headers: row.get(9),
+        });
+    }
+    Ok(events)
+}
+
+/// A payload that did not come with its batch.
+///
+/// # Errors
+/// Where it cannot be read.
+pub async fn payload(
+    client: &impl GenericClient,
+    session_id: i64,
+    seq: i64,
+    day: Date,
+) -> Result<String, StoreError> {
+    let row = client
+        .query_one(PAYLOAD, &[&session_id, &seq, &day])
+        .await
+        .map_err(StoreError::on("fetching a large payload"))?;
+    Ok(row.get(0))
+}

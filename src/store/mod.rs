@@ -1,0 +1,14 @@
+//! The only place with SQL.
+//!
+//! `engine` and `cli` call these functions; they know tables and statements by name only. Errors
+//! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
+
+pub mod claim;
+pub mod error;
+pub mod fetch;
+pub mod lane_connection;
+pub mod migrate;
+pub mod settle;
+pub mod worker;
+
+pub use error::{ErrorClass, StoreError};

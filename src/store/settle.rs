@@ -1,0 +1,358 @@
+//! Settling: one call of `lanekeeper.settle` for many lanes, and what belongs to it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient, Statement};
+
+use super::StoreError;
+use super::claim::Token;
+
+pub const SETTLE: &str = include_str!("sql/settle.sql");
+pub const UNLOCK: &str = include_str!("sql/unlock.sql");
+pub const MARK: &str = include_str!("sql/mark.sql");
+pub const SUSPECT: &str = include_str!("sql/suspect.sql");
+
+/// Bytes of an error that are kept.
+const ERROR_LIMIT: usize = 2000;
+
+/// What becomes of a lane; the numbers are those of `lanekeeper.settle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// The cursor moves, the lane stays held.
+    Keep = 1,
+    /// The cursor moves; the lane goes idle if nothing is left.
+    Finish = 2,
+    /// The head failed or must wait: due again after a delay.
+    Retry = 3,
+    /// Held for an operator.
+    Park = 4,
+    /// Due again now, behind the others.
+    Yield = 5,
+    /// The token was a spare one.
+    Discard = 6,
+    /// Given back as it is.
+    Release = 7,
+}
+
+/// Why the cursor passes an event that was not delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutcomeKind {
+    Coalesced {
+        replaced_by: i64,
+    },
+    DeadLettered {
+        error: String,
+        attempts: i32,
+        crashes: i32,
+    },
+    Dropped {
+        error: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub seq: i64,
+    pub kind: OutcomeKind,
+}
+
+/// The new state of one held lane.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    pub lane_id: i64,
+    pub session_id: i64,
+    /// The version that was read: the compare-and-set is on it.
+    pub version: i64,
+    pub operation: Operation,
+    /// Whether there is a new version to write.
+    pub changed: bool,
+    pub cursor: i64,
+    pub cursor_day: Date,
+    pub attempts: i32,
+    pub crashes: i32,
+    /// For [`Operation::Retry`].
+    pub delay: Duration,
+    pub error: Option<String>,
+    /// The first seq of the settled range, where the subscription keeps history.
+    pub history_from: Option<i64>,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What a settlement came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Somebody else settled the lane: nothing was written for it.
+    Lost,
+    Done,
+    /// Finish: nothing is left, the token is gone.
+    Idle,
+    /// Finish: there are newer events.
+    More,
+    /// Finish: a producer holds the append lock, the token stays.
+    Busy,
+}
+
+/// Who settles.
+#[derive(Clone, Copy, Debug)]
+pub struct Holder {
+    pub connection_id: i64,
+    pub worker_id: i64,
+}
+
+/// Prepares `lanekeeper.settle` for a connection.
+///
+/// # Errors
+/// Where the schema lacks it.
+pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreError> {
+    let types = [
+        Type::INT8,
+        Type::INT8,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT2_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::INT8_ARRAY,
+        Type::DATE_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT2_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+    ];
+    client
+        .prepare_typed(SETTLE, &types)
+        .await
+        .map_err(StoreError::on("preparing the settlement"))
+}
+
+/// Settles lanes, each with the token by which it was claimed. The results come in the same order.
+///
+/// # Errors
+/// All or nothing was written; after [`super::ErrorClass::ConnectionLost`] nobody knows which.
+pub async fn settle(
+    client: &impl GenericClient,
+    statement: &Statement,
+    holder: Holder,
+    lanes: &[(Settlement, Token)],
+    finished_claims: &[i64],
+) -> Result<Vec<Settled>, StoreError> {
+    macro_rules! column {
+        ($ty:ty, |$s:ident, $t:ident| $value:expr) => {
+            lanes
+                .iter()
+                .map(|($s, $t)| {
+                    let _ = ($s, $t);
+                    $value
+                })
+                .collect::<Vec<$ty>>()
+        };
+    }
+    let ids = column!(i64, |s, t| s.lane_id);
+    let sessions = column!(i64, |s, t| s.session_id);
+    let versions = column!(i64, |s, t| s.version);
+    let operations = column!(i16, |s, t| s.operation as i16);
+    let changed = column!(bool, |s, t| s.changed);
+    let cursors = column!(i64, |s, t| s.cursor);
+    let days = column!(Date, |s, t| s.cursor_day);
+    let attempts = column!(i32, |s, t| s.attempts);
+    let crashes = column!(i32, |s, t| s.crashes);
+    let delays = column!(i64, |s, t| i64::try_from(s.delay.as_millis())
+        .unwrap_or(i64::MAX));
+    let errors = column!(Option<String>, |s, t| s.error.as_deref().map(storable));
+    let routes = column!(i32, |s, t| t.route);
+    let priorities = column!(i16, |s, t| t.priority);
+    let dues = column!(Timestamp, |s, t| t.due_at);
+    let tokens = column!(i64, |s, t| t.id);
+    let history = column!(Option<i64>, |s, t| s.history_from);
+    let outcomes = OutcomeColumns::of(lanes);
+    let rows = client
+        .query(
+            statement,
+            &[
+                &holder.connection_id,
+                &holder.worker_id,
+                &ids,
+                &sessions,
+                &versions,
+                &operations,
+                &changed,
+                &cursors,
+                &days,
+                &attempts,
+                &crashes,
+                &delays,
+                &errors,
+                &routes,
+                &priorities,
+                &dues,
+                &tokens,
+                &history,
+                &outcomes.lanes,
+                &outcomes.seqs,
+                &outcomes.kinds,
+                &outcomes.replaced_by,
+                &outcomes.errors,
+                &outcomes.attempts,
+                &outcomes.crashes,
+                &finished_claims,
+            ],
+        )
+        .await
+        .map_err(StoreError::on("settling lanes"))?;
+    Ok(rows.iter().map(|row| result(row.get(1))).collect())
+}
+
+fn result(code: i16) -> Settled {
+    match code {
+        1 => Settled::Done,
+        2 => Settled::Idle,
+        3 => Settled::More,
+        4 => Settled::Busy,
+        _ => Settled::Lost,
+    }
+}
+
+/// An error as Postgres text: without NUL, and bounded.
+fn storable(error: &str) -> String {
+    let mut end = error.len().min(ERROR_LIMIT);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    error[..end].replace('\0', "\u{fffd}")
+}
+
+#[derive(Default)]
+struct OutcomeColumns {
+    lanes: Vec<i64>,
+    seqs: Vec<i64>,
+    kinds: Vec<&'static str>,
+    replaced_by: Vec<Option<i64>>,
+    errors: Vec<Option<String>>,
+    attempts: Vec<i32>,
+    crashes: Vec<i32>,
+}
+
+impl OutcomeColumns {
+    fn of(lanes: &[(Settlement, Token)]) -> Self {
+        let mut columns = Self::default();
+        for (settlement, _) in lanes {
+            for outcome in &settlement.outcomes {
+                let (kind, replaced_by, error, attempts, crashes) = match &outcome.kind {
+                    OutcomeKind::Coalesced { replaced_by } => {
+                        ("coalesced", Some(*replaced_by), None, 0, 0)
+                    }
+                    OutcomeKind::DeadLettered {
+                        error,
+                        attempts,
+                        crashes,
+                    } => (
+                        "dead_lettered",
+                        None,
+                        Some(storable(error)),
+                        *attempts,
+                        *crashes,
+                    ),
+                    OutcomeKind::Dropped { error } => {
+                        ("dropped", None, Some(storable(error)), 0, 0)
+                    }
+                };
+                columns.lanes.push(settlement.lane_id);
+                columns.seqs.push(outcome.seq);
+                columns.kinds.push(kind);
+                columns.replaced_by.push(replaced_by);
+                columns.errors.push(error);
+                columns.attempts.push(attempts);
+                columns.crashes.push(crashes);
+            }
+        }
+        columns
+    }
+}
+
+/// Gives back lane locks.
+///
+/// # Errors
+/// The connection must be closed then: which locks it still holds is not known.
+pub async fn unlock(
+    client: &Client,
+    statement: &Statement,
+    lanes: &[i64],
+) -> Result<(), StoreError> {
+    client
+        .query(statement, &[&lanes])
+        .await
+        .map(drop)
+        .map_err(StoreError::on("unlocking lanes"))
+}
+
+/// Replaces the tokens of held lanes by ones due after `delay`; returns the new ones.
+///
+/// # Errors
+/// Nothing was changed, unless the connection is lost.
+pub async fn mark(
+    client: &Client,
+    statement: &Statement,
+    lanes: &[(i64, Token)],
+    delay: Duration,
+) -> Result<Vec<(i64, Timestamp, i64)>, StoreError> {
+    let ids: Vec<i64> = lanes.iter().map(|(lane_id, _)| *lane_id).collect();
+    let routes: Vec<i32> = lanes.iter().map(|(_, token)| token.route).collect();
+    let priorities: Vec<i16> = lanes.iter().map(|(_, token)| token.priority).collect();
+    let dues: Vec<Timestamp> = lanes.iter().map(|(_, token)| token.due_at).collect();
+    let tokens: Vec<i64> = lanes.iter().map(|(_, token)| token.id).collect();
+    let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    let rows = client
+        .query(
+            statement,
+            &[&ids, &routes, &priorities, &dues, &tokens, &delay_ms],
+        )
+        .await
+        .map_err(StoreError::on("marking slow lanes"))?;
+    Ok(rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .collect())
+}
+
+/// Records that a suspect head is about to be delivered alone, under a claim of its own.
+///
+/// # Errors
+/// Nothing was recorded: do not deliver.
+pub async fn record_suspect(
+    client: &Client,
+    holder: Holder,
+    claim_id: i64,
+    lane: (i64, i64, i32),
+) -> Result<(), StoreError> {
+    let (lane_id, version, crashes) = lane;
+    client
+        .execute(
+            SUSPECT,
+            &[
+                &holder.connection_id,
+                &claim_id,
+                &lane_id,
+                &version,
+                &crashes,
+            ],
+        )
+        .await
+        .map(drop)
+        .map_err(StoreError::on("recording a suspect event"))
+}
