@@ -3,6 +3,7 @@
 
 pub mod adapter;
 pub mod cli;
+pub mod dev;
 pub mod event;
 pub mod spool;
 pub mod store;

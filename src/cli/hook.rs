@@ -54,14 +54,19 @@ pub fn run(args: &Args, settings: Result<Settings, String>) -> ExitCode {
     let origin = Origin::now();
     let report = catch_unwind(AssertUnwindSafe(|| hook(args, settings, &origin)));
     if let Err(panic) = report {
-        tell(&format!("the event may be lost: {}", panic_message(panic.as_ref())));
+        tell(&format!(
+            "the event may be lost: {}",
+            panic_message(panic.as_ref())
+        ));
     }
     ExitCode::SUCCESS
 }
 
 fn hook(args: &Args, settings: Result<Settings, String>, origin: &Origin) {
     let settings = settings.unwrap_or_else(|error| {
-        tell(&format!("the configuration cannot be used, defaults are: {error}"));
+        tell(&format!(
+            "the configuration cannot be used, defaults are: {error}"
+        ));
         Settings::default()
     });
     let cli = match args.cli.as_deref().map(str::parse::<AgentCli>) {
@@ -69,13 +74,17 @@ fn hook(args: &Args, settings: Result<Settings, String>, origin: &Origin) {
         Some(Err(error)) => return tell(&format!("nothing is recorded: {error}")),
         None => return tell("nothing is recorded: --cli is missing"),
     };
-    let Some((bytes, whole)) = payload(args, &settings.hook) else { return };
+    let Some((bytes, whole)) = payload(args, &settings.hook) else {
+        return;
+    };
     let call = Call::read(cli, &bytes, whole, origin, &settings.hook);
     if !settings.hook.allows(&call.record.event_type) {
         return;
     }
     let home = std::env::var_os("HOME");
-    if call.through_claude_code && cursor_reports_itself(&call.fields, home.as_deref().map(Path::new)) {
+    if call.through_claude_code
+        && cursor_reports_itself(&call.fields, home.as_deref().map(Path::new))
+    {
         return;
     }
     if let Some(note) = &call.note {
@@ -104,12 +113,18 @@ fn emit(call: &Call, settings: &Settings) -> Emitted {
         None
     });
     // One thread: a hook process lives for some milliseconds.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return lost(format!("no runtime: {error}")),
     };
-    let emitter =
-        Emitter { database: database.as_ref(), spool: &spool, budget: settings.hook.timeout() };
+    let emitter = Emitter {
+        database: database.as_ref(),
+        spool: &spool,
+        budget: settings.hook.timeout(),
+    };
     let emitted = runtime.block_on(emitter.emit(&call.record));
     // Not to wait for a name lookup that hangs in the runtime's blocking pool.
     runtime.shutdown_background();
@@ -182,5 +197,6 @@ fn tell(message: &str) {
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("internal error")
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("internal error")
 }

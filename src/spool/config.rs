@@ -20,7 +20,11 @@ pub struct SpoolConfig {
 
 impl Default for SpoolConfig {
     fn default() -> Self {
-        Self { dir: None, max_bytes: 1 << 30, interval_ms: 1_000 }
+        Self {
+            dir: None,
+            max_bytes: 1 << 30,
+            interval_ms: 1_000,
+        }
     }
 }
 
@@ -30,7 +34,11 @@ impl SpoolConfig {
     }
 
     pub(super) fn directory(&self) -> Option<PathBuf> {
-        let from_env = |key| env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let from_env = |key| {
+            env::var_os(key)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
         self.dir.clone().or_else(|| {
             let state = from_env("XDG_STATE_HOME")
                 .or_else(|| Some(from_env("HOME")?.join(".local").join("state")))?;

@@ -76,7 +76,12 @@ pub async fn drain(
 ) -> Result<DrainReport, SpoolError> {
     let listed = spool.clone();
     let files = blocking(move || listed.files()).await?;
-    let mut drain = Drain { client, spool, limits, report: DrainReport::default() };
+    let mut drain = Drain {
+        client,
+        spool,
+        limits,
+        report: DrainReport::default(),
+    };
     for path in files {
         drain.file(&path).await?;
     }
@@ -93,7 +98,12 @@ pub async fn drain_session(
     session: &str,
     limits: &DrainLimits,
 ) -> Result<DrainReport, SpoolError> {
-    let mut drain = Drain { client, spool, limits, report: DrainReport::default() };
+    let mut drain = Drain {
+        client,
+        spool,
+        limits,
+        report: DrainReport::default(),
+    };
     drain.file(&spool.path(session)).await?;
     Ok(drain.report)
 }
@@ -120,7 +130,8 @@ impl Drain<'_> {
         };
         loop {
             let (events, bytes) = (self.limits.batch_events, self.limits.batch_bytes);
-            let (read, batch) = blocking(move || file.read(events, bytes).map(|batch| (file, batch))).await?;
+            let (read, batch) =
+                blocking(move || file.read(events, bytes).map(|batch| (file, batch))).await?;
             if self.batch(&read, &batch).await? == Sent::SessionFull {
                 self.report.sessions_full += 1;
                 return Ok(());
@@ -165,8 +176,12 @@ impl Drain<'_> {
 
     async fn one_by_one(&mut self, records: &[&str]) -> Result<Sent, SpoolError> {
         for json in records {
-            let Err(error) = self.send(&[json]).await else { continue };
-            let SpoolError::Database { source } = error else { return Err(error) };
+            let Err(error) = self.send(&[json]).await else {
+                continue;
+            };
+            let SpoolError::Database { source } = error else {
+                return Err(error);
+            };
             let kind = refusal(&source);
             match kind {
                 Refusal::Later => return Err(SpoolError::Database { source }),
@@ -174,8 +189,8 @@ impl Drain<'_> {
                 Refusal::Record | Refusal::Payload => {}
             }
             let reason = chain(&source);
-            let record: Record = serde_json::from_str(json)
-                .map_err(|source| SpoolError::Encode { source })?;
+            let record: Record =
+                serde_json::from_str(json).map_err(|source| SpoolError::Encode { source })?;
             let (spool, kept) = (self.spool.clone(), (record.clone(), reason.clone()));
             let path = blocking(move || spool.reject(&kept.0, &kept.1)).await?;
             if kind == Refusal::Payload {
@@ -216,5 +231,7 @@ impl Drain<'_> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
 ) -> Result<T, SpoolError> {
-    spawn_blocking(work).await.map_err(|source| SpoolError::Task { source })?
+    spawn_blocking(work)
+        .await
+        .map_err(|source| SpoolError::Task { source })?
 }

@@ -41,7 +41,9 @@ pub(crate) enum Refusal {
 /// Judged by SQLSTATE alone. Whatever is not known to be final is [`Refusal::Later`]: keeping an
 /// event too long is mended by an operator, dropping it is not.
 pub(crate) fn refusal(error: &tokio_postgres::Error) -> Refusal {
-    let Some(code) = error.code() else { return Refusal::Later };
+    let Some(code) = error.code() else {
+        return Refusal::Later;
+    };
     match code.code() {
         "LK001" => Refusal::SessionFull,
         "LK002" | "LK006" => Refusal::Record,
@@ -55,9 +57,13 @@ pub(crate) fn refusal(error: &tokio_postgres::Error) -> Refusal {
 
 /// Whether the schema is missing or older than this program.
 pub(crate) fn is_unmigrated(error: &tokio_postgres::Error) -> bool {
-    [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE]
-        .iter()
-        .any(|state| error.code() == Some(state))
+    [
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::INVALID_SCHEMA_NAME,
+        SqlState::UNDEFINED_TABLE,
+    ]
+    .iter()
+    .any(|state| error.code() == Some(state))
 }
 
 /// Connects for a few statements. The connection ends with the client.
@@ -89,7 +95,9 @@ pub(crate) async fn enqueue(
         (&record.message_id, Type::UUID),
         (&record.headers.get(), Type::TEXT),
     ];
-    one_row(client, deadline, ENQUEUE, &parameters).await.map(|_| ())
+    one_row(client, deadline, ENQUEUE, &parameters)
+        .await
+        .map(|_| ())
 }
 
 /// Appends the records of one JSON array, in order, all or none; how many, and how many of those

@@ -8,7 +8,11 @@ pub enum SpoolError {
     #[error("no spool directory: set LANEKEEPER_SPOOL__DIR, XDG_STATE_HOME or HOME")]
     NoDirectory,
     #[error("cannot {action} {}: {source}", path.display())]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     #[error(
         "the spool {} is full ({used} of {max} bytes): run `lanekeeper spool`, clear its rejected/ \
          folder, or raise spool.max_bytes",
@@ -20,7 +24,10 @@ pub enum SpoolError {
     #[error("cannot encode a rejected record: {source}")]
     Encode { source: serde_json::Error },
     /// Retryable: the events are still in the spool.
-    #[error("Postgres did not take the spooled events, which are kept: {}", chain(source))]
+    #[error(
+        "Postgres did not take the spooled events, which are kept: {}",
+        chain(source)
+    )]
     Database { source: tokio_postgres::Error },
     /// Retryable: the events are still in the spool, and perhaps in Postgres as well, where a
     /// second try finds them by their message ids.
@@ -32,7 +39,11 @@ pub enum SpoolError {
 
 impl SpoolError {
     pub(super) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { action, path: path.to_owned(), source }
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 

@@ -118,7 +118,11 @@ impl SessionFile {
                 parse_head(&head).unwrap_or(HEAD_LEN)
             }
         };
-        Ok(Some(Self { path: path.to_owned(), file, offset }))
+        Ok(Some(Self {
+            path: path.to_owned(),
+            file,
+            offset,
+        }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -135,7 +139,10 @@ impl SessionFile {
     fn read_lines(&self, max_lines: usize, max_bytes: usize) -> io::Result<Batch> {
         let mut reader = BufReader::with_capacity(64 << 10, &self.file);
         reader.seek(SeekFrom::Start(self.offset))?;
-        let mut batch = Batch { lines: Vec::new(), end: self.offset };
+        let mut batch = Batch {
+            lines: Vec::new(),
+            end: self.offset,
+        };
         let mut bytes_read = 0;
         while batch.lines.len() < max_lines && bytes_read < max_bytes {
             let mut line = Vec::new();
@@ -145,7 +152,10 @@ impl SessionFile {
             }
             batch.lines.push(match check_line(&line) {
                 Some(json) => Line::Whole(json.to_owned()),
-                None => Line::Torn { offset: batch.end, bytes: line },
+                None => Line::Torn {
+                    offset: batch.end,
+                    bytes: line,
+                },
             });
             batch.end += len as u64;
             bytes_read += len;
@@ -178,7 +188,14 @@ impl SessionFile {
         (&self.file).seek(SeekFrom::Start(offset))?;
         (&self.file).read_to_end(&mut tail)?;
         fs::remove_file(&self.path)?;
-        Ok(if tail.is_empty() { After::Gone } else { After::GoneWithTail { offset, bytes: tail } })
+        Ok(if tail.is_empty() {
+            After::Gone
+        } else {
+            After::GoneWithTail {
+                offset,
+                bytes: tail,
+            }
+        })
     }
 
     fn has_line(&self, offset: u64) -> io::Result<bool> {
@@ -211,7 +228,10 @@ fn head(offset: u64) -> Vec<u8> {
 
 fn parse_head(head: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(head).ok()?.strip_suffix('\n')?;
-    let (digits, sum) = text.strip_prefix(MAGIC)?.strip_prefix(' ')?.split_once(' ')?;
+    let (digits, sum) = text
+        .strip_prefix(MAGIC)?
+        .strip_prefix(' ')?
+        .split_once(' ')?;
     let offset = digits.parse().ok()?;
     (checksum(digits.as_bytes()) == sum && offset >= HEAD_LEN).then_some(offset)
 }
@@ -222,7 +242,9 @@ fn lock(file: &File, path: &Path) -> Result<(), SpoolError> {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) if Instant::now() >= deadline => {
-                return Err(SpoolError::Locked { path: path.to_owned() });
+                return Err(SpoolError::Locked {
+                    path: path.to_owned(),
+                });
             }
             Err(Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(1)),
             Err(Errno::INTR) => {}

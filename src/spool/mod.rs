@@ -76,7 +76,10 @@ pub struct Rejection {
 impl Spool {
     pub fn new(config: &SpoolConfig) -> Result<Self, SpoolError> {
         let dir = config.directory().ok_or(SpoolError::NoDirectory)?;
-        Ok(Self { dir, max_bytes: config.max_bytes })
+        Ok(Self {
+            dir,
+            max_bytes: config.max_bytes,
+        })
     }
 
     pub fn dir(&self) -> &Path {
@@ -100,7 +103,9 @@ impl Spool {
     pub fn files(&self) -> Result<Vec<PathBuf>, SpoolError> {
         let mut files = entries(&self.dir, EXTENSION)?;
         files.sort_by_cached_key(|path| {
-            fs::metadata(path).and_then(|meta| meta.created().or_else(|_| meta.modified())).ok()
+            fs::metadata(path)
+                .and_then(|meta| meta.created().or_else(|_| meta.modified()))
+                .ok()
         });
         Ok(files)
     }
@@ -118,7 +123,8 @@ impl Spool {
             rejected_at: jiff::Timestamp::now(),
             record: record.to_raw(),
         };
-        let body = serde_json::to_vec(&rejection).map_err(|source| SpoolError::Encode { source })?;
+        let body =
+            serde_json::to_vec(&rejection).map_err(|source| SpoolError::Encode { source })?;
         self.keep(&format!("{}.json", record.message_id), &body)
     }
 
@@ -133,8 +139,12 @@ impl Spool {
         make_dir(&dir)?;
         let path = dir.join(name);
         let write = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path)?;
             file.write_all(body)?;
             file.sync_data()?;
             File::open(&dir)?.sync_all()
@@ -145,7 +155,11 @@ impl Spool {
 
     fn path(&self, session: &str) -> PathBuf {
         let digest = Sha256::digest(session.as_bytes());
-        let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let name: String = digest
+            .iter()
+            .take(16)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         self.dir.join(name).with_extension(EXTENSION)
     }
 
@@ -161,7 +175,11 @@ impl Spool {
             Class::Bursty => self.max_bytes / 10 * 9,
         };
         if used.saturating_add(more) > max {
-            return Err(SpoolError::Full { dir: self.dir.clone(), used, max });
+            return Err(SpoolError::Full {
+                dir: self.dir.clone(),
+                used,
+                max,
+            });
         }
         Ok(())
     }
@@ -181,9 +199,16 @@ fn entries(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, SpoolError> {
         listing => listing,
     };
     listing
-        .and_then(|listing| listing.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
+        .and_then(|listing| {
+            listing
+                .map(|entry| Ok(entry?.path()))
+                .collect::<io::Result<Vec<_>>>()
+        })
         .map(|paths| {
-            paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == extension)).collect()
+            paths
+                .into_iter()
+                .filter(|path| path.extension().is_some_and(|e| e == extension))
+                .collect()
         })
         .map_err(|source| SpoolError::io("read", dir, source))
 }

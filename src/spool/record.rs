@@ -49,7 +49,10 @@ impl Record {
             bytes: self.payload.get().len(),
             kept_in: kept_in.to_string_lossy(),
         });
-        Self { payload: payload.expect("strings and a number always serialise"), ..self.clone() }
+        Self {
+            payload: payload.expect("strings and a number always serialise"),
+            ..self.clone()
+        }
     }
 }
 
@@ -63,7 +66,11 @@ pub(super) fn check_line(line: &[u8]) -> Option<&str> {
 /// The first 64 bits of a SHA-256, in hexadecimal.
 pub(super) fn checksum(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
-    digest.iter().take(SUM_LEN / 2).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .iter()
+        .take(SUM_LEN / 2)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]

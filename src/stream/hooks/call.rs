@@ -90,8 +90,10 @@ impl Call {
                 // From the text as it came: the session's name is not redacted.
                 let raw: &RawValue = serde_json::from_str(&text).unwrap_or(&document.json);
                 let fields = Fields::of(cli, raw);
-                let event_type =
-                    fields.native_event.as_deref().map_or(Cow::Borrowed(UNKNOWN), event_type);
+                let event_type = fields
+                    .native_event
+                    .as_deref()
+                    .map_or(Cow::Borrowed(UNKNOWN), event_type);
                 let (payload, reason) = stored(document, &text, config, &mut repaired);
                 (fields, event_type, payload, reason)
             }
@@ -102,11 +104,20 @@ impl Call {
                     format!("cut off after {} bytes (hook.max_input_bytes)", bytes.len())
                 };
                 let payload = undecodable(&text, &reason, config);
-                (Fields::of_broken(cli, &text), Cow::Borrowed(ERROR), payload, Some(reason))
+                (
+                    Fields::of_broken(cli, &text),
+                    Cow::Borrowed(ERROR),
+                    payload,
+                    Some(reason),
+                )
             }
         };
         let through_claude_code = cli == AgentCli::ClaudeCode && fields.is_cursor;
-        let caller = if through_claude_code { AgentCli::Cursor } else { cli };
+        let caller = if through_claude_code {
+            AgentCli::Cursor
+        } else {
+            cli
+        };
         let session = fields.session.as_deref();
         let mut note = reason.map(|reason| format!("the payload is kept as text: {reason}"));
         if session.is_none() {
@@ -116,7 +127,10 @@ impl Call {
         }
         let headers = Headers {
             cli: caller.name(),
-            native_event: fields.native_event.as_deref().map(|name| bounded(name, MAX_NATIVE_EVENT_LEN)),
+            native_event: fields
+                .native_event
+                .as_deref()
+                .map(|name| bounded(name, MAX_NATIVE_EVENT_LEN)),
             native_session_id: session.map(|id| bounded(id, MAX_SESSION_LEN)),
             unattributed: session.is_none(),
             via: through_claude_code.then_some(cli.name()),
@@ -134,7 +148,12 @@ impl Call {
             payload,
             headers: to_raw_value(&headers).expect("strings always serialise"),
         };
-        Self { fields, through_claude_code, record, note }
+        Self {
+            fields,
+            through_claude_code,
+            record,
+            note,
+        }
     }
 }
 
@@ -146,12 +165,27 @@ fn stored(
     repaired: &mut Vec<&'static str>,
 ) -> (Box<RawValue>, Option<String>) {
     if document.depth > MAX_DEPTH {
-        let reason = format!("nested {} levels deep, at most {MAX_DEPTH} are stored", document.depth);
-        return (as_text(json!({ "undecodable": text, "reason": reason }), config), Some(reason));
+        let reason = format!(
+            "nested {} levels deep, at most {MAX_DEPTH} are stored",
+            document.depth
+        );
+        return (
+            as_text(json!({ "undecodable": text, "reason": reason }), config),
+            Some(reason),
+        );
     }
-    let Repairs { nul, surrogate, number } = document.repairs;
+    let Repairs {
+        nul,
+        surrogate,
+        number,
+    } = document.repairs;
     let kinds = [(nul, "nul"), (surrogate, "surrogate"), (number, "number")];
-    repaired.extend(kinds.iter().filter(|(found, _)| *found).map(|(_, kind)| *kind));
+    repaired.extend(
+        kinds
+            .iter()
+            .filter(|(found, _)| *found)
+            .map(|(_, kind)| *kind),
+    );
     (document.json, None)
 }
 
@@ -185,7 +219,10 @@ fn session_name(session: Option<&str>, cli: AgentCli) -> String {
         None => format!("unattributed-{cli}"),
         Some(id) if id.len() <= MAX_SESSION_LEN => id.to_owned(),
         Some(id) => {
-            let sum: String = Sha256::digest(id).iter().map(|byte| format!("{byte:02x}")).collect();
+            let sum: String = Sha256::digest(id)
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
             format!("{}~{sum}", bounded(id, MAX_SESSION_LEN - sum.len() - 1))
         }
     }
@@ -225,7 +262,13 @@ mod tests {
         assert_eq!(headers["native_event"], "Stop");
         assert_eq!(headers["native_session_id"], "s-1");
         assert_eq!(headers["cwd"], "/p");
-        assert!(headers["emitted_at"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+        assert!(
+            headers["emitted_at"]
+                .as_str()
+                .unwrap()
+                .parse::<jiff::Timestamp>()
+                .is_ok()
+        );
         assert_eq!(headers.get("unattributed"), None);
         assert_eq!(call.note, None);
     }
@@ -233,13 +276,19 @@ mod tests {
     #[test]
     fn equal_payloads_are_two_events() {
         let json = br#"{"session_id":"s","hook_event_name":"Stop"}"#;
-        let (first, second) = (read(AgentCli::ClaudeCode, json), read(AgentCli::ClaudeCode, json));
+        let (first, second) = (
+            read(AgentCli::ClaudeCode, json),
+            read(AgentCli::ClaudeCode, json),
+        );
         assert_ne!(first.record.message_id, second.record.message_id);
     }
 
     #[test]
     fn a_call_without_a_session_is_kept_and_says_so() {
-        let call = read(AgentCli::Cursor, br#"{"hook_event_name":"stop","conversation_id":" "}"#);
+        let call = read(
+            AgentCli::Cursor,
+            br#"{"hook_event_name":"stop","conversation_id":" "}"#,
+        );
         assert_eq!(call.record.session, "unattributed-cursor");
         assert_eq!(headers(&call)["unattributed"], true);
         assert!(call.note.unwrap().contains("no session id"));
@@ -247,13 +296,27 @@ mod tests {
 
     #[test]
     fn text_that_is_not_json_becomes_an_error_event_of_its_session() {
-        let call =
-            read(AgentCli::Cursor, b"\xef\xbb\xbf{\"session_id\":\"s\",\"cmd\":\"a@b.com \0 \xff");
-        assert_eq!((call.record.session.as_str(), call.record.event_type.as_str()), ("s", "error"));
+        let call = read(
+            AgentCli::Cursor,
+            b"\xef\xbb\xbf{\"session_id\":\"s\",\"cmd\":\"a@b.com \0 \xff",
+        );
+        assert_eq!(
+            (
+                call.record.session.as_str(),
+                call.record.event_type.as_str()
+            ),
+            ("s", "error")
+        );
         let payload = payload(&call);
         assert_eq!(payload["code"], "undecodable_payload");
-        assert_eq!(payload["details"]["raw"], "{\"session_id\":\"s\",\"cmd\":\"[email] \u{fffd} \u{fffd}");
-        assert_eq!(headers(&call)["lanekeeper-repaired"], serde_json::json!(["utf8"]));
+        assert_eq!(
+            payload["details"]["raw"],
+            "{\"session_id\":\"s\",\"cmd\":\"[email] \u{fffd} \u{fffd}"
+        );
+        assert_eq!(
+            headers(&call)["lanekeeper-repaired"],
+            serde_json::json!(["utf8"])
+        );
         assert_eq!(read(AgentCli::Codex, b"").record.event_type, "error");
     }
 
@@ -264,18 +327,37 @@ mod tests {
             format!(r#"{{"session_id":"s","hook_event_name":"PreToolUse","a":{open}{close}}}"#)
         };
         let call = read(AgentCli::Codex, deep(10_000).as_bytes());
-        assert_eq!((call.record.session.as_str(), call.record.event_type.as_str()), ("s", "tool_use"));
+        assert_eq!(
+            (
+                call.record.session.as_str(),
+                call.record.event_type.as_str()
+            ),
+            ("s", "tool_use")
+        );
         assert_eq!(payload(&call)["undecodable"], deep(10_000));
         let fits = deep(MAX_DEPTH);
-        assert_eq!(read(AgentCli::Codex, fits.as_bytes()).record.payload.get(), fits);
+        assert_eq!(
+            read(AgentCli::Codex, fits.as_bytes()).record.payload.get(),
+            fits
+        );
     }
 
     #[test]
     fn a_session_id_that_is_too_long_stays_distinct() {
-        let json = |end: char| format!(r#"{{"session_id":"{}{end}","hook_event_name":"Stop"}}"#, "é".repeat(600));
-        let names = ['a', 'b'].map(|end| read(AgentCli::Codex, json(end).as_bytes()).record.session);
+        let json = |end: char| {
+            format!(
+                r#"{{"session_id":"{}{end}","hook_event_name":"Stop"}}"#,
+                "é".repeat(600)
+            )
+        };
+        let names =
+            ['a', 'b'].map(|end| read(AgentCli::Codex, json(end).as_bytes()).record.session);
         assert_ne!(names[0], names[1]);
-        assert!(names.iter().all(|name| name.len() <= MAX_SESSION_LEN && name.starts_with("éé")));
+        assert!(
+            names
+                .iter()
+                .all(|name| name.len() <= MAX_SESSION_LEN && name.starts_with("éé"))
+        );
     }
 
     #[test]

@@ -65,7 +65,13 @@ mod tests {
     fn session_end_alone_is_dropped_by_default() {
         let config = HookConfig::default();
         assert!(!config.allows("session_end"));
-        for kept in ["session_start", "error", "tool_use", "pre_compact", "unknown"] {
+        for kept in [
+            "session_start",
+            "error",
+            "tool_use",
+            "pre_compact",
+            "unknown",
+        ] {
             assert!(config.allows(kept), "{kept}");
         }
     }

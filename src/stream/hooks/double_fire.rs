@@ -37,7 +37,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Whether Cursor reports this event through its own hooks as well. Reads Cursor's files: to be
 /// asked only of calls that Cursor made through Claude Code's wiring.
 pub fn cursor_reports_itself(fields: &Fields, home: Option<&Path>) -> bool {
-    let Some(event) = fields.native_event.as_deref() else { return false };
+    let Some(event) = fields.native_event.as_deref() else {
+        return false;
+    };
     let roots = fields.workspace_roots.iter().map(PathBuf::from);
     home.map(Path::to_owned)
         .into_iter()
@@ -48,20 +50,31 @@ pub fn cursor_reports_itself(fields: &Fields, home: Option<&Path>) -> bool {
 fn registers(file: &Path, event: &str) -> bool {
     // A file that is missing or cannot be read is no proof.
     let small = fs::metadata(file).is_ok_and(|meta| meta.len() <= MAX_FILE_BYTES);
-    let Some(text) = small.then(|| fs::read_to_string(file).ok()).flatten() else { return false };
-    let Ok(file) = serde_json::from_str::<HooksFile>(&text) else { return false };
-    file.hooks
-        .get(event)
-        .is_some_and(|entries| entries.iter().any(|e| e.matcher.is_none() && is_ours(&e.command)))
+    let Some(text) = small.then(|| fs::read_to_string(file).ok()).flatten() else {
+        return false;
+    };
+    let Ok(file) = serde_json::from_str::<HooksFile>(&text) else {
+        return false;
+    };
+    file.hooks.get(event).is_some_and(|entries| {
+        entries
+            .iter()
+            .any(|e| e.matcher.is_none() && is_ours(&e.command))
+    })
 }
 
 fn is_ours(command: &str) -> bool {
-    let words: Vec<&str> = command.split_whitespace().map(|w| w.trim_matches(['"', '\''])).collect();
+    let words: Vec<&str> = command
+        .split_whitespace()
+        .map(|w| w.trim_matches(['"', '\'']))
+        .collect();
     let program = words.iter().position(|word| {
-        Path::new(word).file_stem().is_some_and(|name| name == "lanekeeper")
+        Path::new(word)
+            .file_stem()
+            .is_some_and(|name| name == "lanekeeper")
     });
-    let for_cursor = words.windows(2).any(|pair| pair == ["--cli", "cursor"])
-        || words.contains(&"--cli=cursor");
+    let for_cursor =
+        words.windows(2).any(|pair| pair == ["--cli", "cursor"]) || words.contains(&"--cli=cursor");
     program.is_some_and(|at| words[at..].contains(&"hook")) && for_cursor
 }
 
@@ -73,7 +86,10 @@ mod tests {
         let home = std::env::temp_dir().join(format!("lanekeeper-cursor-{}", uuid::Uuid::now_v7()));
         fs::create_dir_all(home.join(".cursor")).unwrap();
         fs::write(home.join(".cursor/hooks.json"), hooks).unwrap();
-        let fields = Fields { native_event: Some("preToolUse".into()), ..Fields::default() };
+        let fields = Fields {
+            native_event: Some("preToolUse".into()),
+            ..Fields::default()
+        };
         let answer = cursor_reports_itself(&fields, Some(&home));
         fs::remove_dir_all(home).unwrap();
         answer
@@ -81,10 +97,13 @@ mod tests {
 
     #[test]
     fn a_copy_is_left_out_only_where_cursors_own_hook_is_wired_for_the_event() {
-        for command in
-            ["lanekeeper hook --cli cursor", "\\\"/opt/bin/lanekeeper\\\" hook --cli=cursor"]
-        {
-            assert!(asked(&format!(r#"{{"version":1,"hooks":{{"preToolUse":[{{"command":"{command}"}}]}}}}"#)));
+        for command in [
+            "lanekeeper hook --cli cursor",
+            "\\\"/opt/bin/lanekeeper\\\" hook --cli=cursor",
+        ] {
+            assert!(asked(&format!(
+                r#"{{"version":1,"hooks":{{"preToolUse":[{{"command":"{command}"}}]}}}}"#
+            )));
         }
         for hooks in [
             r#"{"hooks":{"stop":[{"command":"lanekeeper hook --cli cursor"}]}}"#,
@@ -100,8 +119,14 @@ mod tests {
 
     #[test]
     fn without_files_the_copy_is_kept() {
-        let fields = Fields { native_event: Some("stop".into()), ..Fields::default() };
+        let fields = Fields {
+            native_event: Some("stop".into()),
+            ..Fields::default()
+        };
         assert!(!cursor_reports_itself(&fields, None));
-        assert!(!cursor_reports_itself(&fields, Some(Path::new("/nonexistent"))));
+        assert!(!cursor_reports_itself(
+            &fields,
+            Some(Path::new("/nonexistent"))
+        ));
     }
 }

@@ -49,7 +49,10 @@ impl Emitter<'_> {
     pub async fn emit(&self, record: &Record) -> Emitted {
         let deadline = Instant::now() + self.budget;
         let Some(database) = self.database else {
-            return self.keep(record, "no database URL is configured (LANEKEEPER_DATABASE__URL)".into());
+            return self.keep(
+                record,
+                "no database URL is configured (LANEKEEPER_DATABASE__URL)".into(),
+            );
         };
         if self.spool.holds(&record.session) {
             return self.follow(record, database, deadline).await;
@@ -83,7 +86,11 @@ impl Emitter<'_> {
         let because = chain(&source);
         let kept_in = match self.spool.reject(record, &because) {
             Ok(path) => path,
-            Err(error) => return Ok(Emitted::Lost { because: format!("{because}; {error}") }),
+            Err(error) => {
+                return Ok(Emitted::Lost {
+                    because: format!("{because}; {error}"),
+                });
+            }
         };
         if kind == Refusal::Payload {
             let stand_in = record.stand_in(&because, &kept_in);
@@ -108,10 +115,13 @@ impl Emitter<'_> {
             Ok(_) if self.spool.holds(&record.session) => emitted,
             Ok(report) => match emitted {
                 // The disk did not take it, but now nothing is left for it to overtake.
-                Emitted::Lost { .. } => self
-                    .send(&client, record, deadline)
-                    .await
-                    .unwrap_or_else(|error| Emitted::Lost { because: told(&error) }),
+                Emitted::Lost { .. } => {
+                    self.send(&client, record, deadline)
+                        .await
+                        .unwrap_or_else(|error| Emitted::Lost {
+                            because: told(&error),
+                        })
+                }
                 _ => rejected(record, report.rejected).unwrap_or(Emitted::Stored),
             },
         }
@@ -131,30 +141,51 @@ impl Emitter<'_> {
         match self.spool.append(record) {
             Ok(()) => Emitted::Spooled { because },
             // Nobody waits for a stopped process: out of order, but kept.
-            Err(error @ SpoolError::Locked { .. }) => match self.spool.reject(record, &error.to_string()) {
-                Ok(kept_in) => Emitted::Rejected { because: error.to_string(), kept_in },
-                Err(worse) => Emitted::Lost { because: format!("{because}; {error}; {worse}") },
+            Err(error @ SpoolError::Locked { .. }) => {
+                match self.spool.reject(record, &error.to_string()) {
+                    Ok(kept_in) => Emitted::Rejected {
+                        because: error.to_string(),
+                        kept_in,
+                    },
+                    Err(worse) => Emitted::Lost {
+                        because: format!("{because}; {error}; {worse}"),
+                    },
+                }
+            }
+            Err(error) => Emitted::Lost {
+                because: format!("{because}; {error}"),
             },
-            Err(error) => Emitted::Lost { because: format!("{because}; {error}") },
         }
     }
 }
 
 fn limits(deadline: Instant) -> DrainLimits {
-    DrainLimits { deadline: Some(deadline), ..DrainLimits::default() }
+    DrainLimits {
+        deadline: Some(deadline),
+        ..DrainLimits::default()
+    }
 }
 
 /// The record's own place in `rejected/`, if the drain sent it there.
 fn rejected(record: &Record, paths: Vec<PathBuf>) -> Option<Emitted> {
     let id = record.message_id.to_string();
-    let kept_in = paths.into_iter().find(|path| path.file_stem().is_some_and(|stem| *stem == *id))?;
-    Some(Emitted::Rejected { because: "Postgres refused it".into(), kept_in })
+    let kept_in = paths
+        .into_iter()
+        .find(|path| path.file_stem().is_some_and(|stem| *stem == *id))?;
+    Some(Emitted::Rejected {
+        because: "Postgres refused it".into(),
+        kept_in,
+    })
 }
 
 fn reworded(emitted: Emitted, error: &SpoolError) -> Emitted {
     match emitted {
-        Emitted::Spooled { .. } => Emitted::Spooled { because: told(error) },
-        Emitted::Lost { because } => Emitted::Lost { because: format!("{because}; {}", told(error)) },
+        Emitted::Spooled { .. } => Emitted::Spooled {
+            because: told(error),
+        },
+        Emitted::Lost { because } => Emitted::Lost {
+            because: format!("{because}; {}", told(error)),
+        },
         other => other,
     }
 }
@@ -163,7 +194,10 @@ fn reworded(emitted: Emitted, error: &SpoolError) -> Emitted {
 fn told(error: &SpoolError) -> String {
     match error {
         SpoolError::Database { source } if is_unmigrated(source) => {
-            format!("the database has no current schema (run `lanekeeper migrate`): {}", chain(source))
+            format!(
+                "the database has no current schema (run `lanekeeper migrate`): {}",
+                chain(source)
+            )
         }
         SpoolError::Database { source } => chain(source),
         SpoolError::TimedOut => "Postgres did not answer in time".into(),

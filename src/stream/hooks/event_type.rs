@@ -56,11 +56,24 @@ pub fn event_type(native: &str) -> Cow<'static, str> {
         "user_prompt_submit" | "before_submit_prompt" | "before_agent" | "chat_message" => {
             "user_prompt_submit"
         }
-        "pre_tool_use" | "before_tool" | "tool_execute_before" | "before_shell_execution"
-        | "before_mcp_execution" | "before_read_file" | "before_tab_file_read" => "tool_use",
-        "post_tool_use" | "post_tool_use_failure" | "after_tool" | "tool_execute_after"
-        | "after_shell_execution" | "after_mcp_execution" | "after_file_edit"
-        | "after_tab_file_edit" | "file_edited" | "permission_denied" | "subagent_start"
+        "pre_tool_use"
+        | "before_tool"
+        | "tool_execute_before"
+        | "before_shell_execution"
+        | "before_mcp_execution"
+        | "before_read_file"
+        | "before_tab_file_read" => "tool_use",
+        "post_tool_use"
+        | "post_tool_use_failure"
+        | "after_tool"
+        | "tool_execute_after"
+        | "after_shell_execution"
+        | "after_mcp_execution"
+        | "after_file_edit"
+        | "after_tab_file_edit"
+        | "file_edited"
+        | "permission_denied"
+        | "subagent_start"
         | "subagent_stop" => "tool_done",
         "stop" | "after_agent" | "session_idle" | "agent_turn_complete" | "interrupt" => {
             "agent_stop"

@@ -51,7 +51,11 @@ pub fn sanitise(json: &str, redact_emails: bool) -> Result<Sanitised, NotJson> {
     };
     let depth = walk.run();
     let Walk { out, repairs, .. } = walk;
-    Ok(Sanitised { json: RawValue::from_string(out)?, depth, repairs })
+    Ok(Sanitised {
+        json: RawValue::from_string(out)?,
+        depth,
+        repairs,
+    })
 }
 
 struct Walk<'a> {
@@ -79,7 +83,10 @@ impl Walk<'_> {
                     self.string(start, at);
                 }
                 b'-' | b'0'..=b'9' => {
-                    while bytes.get(at).is_some_and(|b| b"+-.eE0123456789".contains(b)) {
+                    while bytes
+                        .get(at)
+                        .is_some_and(|b| b"+-.eE0123456789".contains(b))
+                    {
                         at += 1;
                     }
                     let number = &self.json[start..at];
@@ -130,8 +137,11 @@ impl Walk<'_> {
             return redact(text, REPLACEMENT);
         }
         let number = self.redacted_keys + 1;
-        let replacement =
-            if number == 1 { Cow::Borrowed(REPLACEMENT) } else { format!("[email {number}]").into() };
+        let replacement = if number == 1 {
+            Cow::Borrowed(REPLACEMENT)
+        } else {
+            format!("[email {number}]").into()
+        };
         let redacted = redact(text, &replacement)?;
         self.redacted_keys = number;
         Some(redacted)
@@ -156,8 +166,11 @@ fn string_end(bytes: &[u8], mut at: usize) -> usize {
 fn is_plain_number(number: &str) -> bool {
     const MAX_EXPONENT: i32 = 308;
     const MAX_LEN: usize = 400;
-    let exponent = number.split_once(['e', 'E']).map_or(Ok(0), |(_, exponent)| exponent.parse());
-    number.len() <= MAX_LEN && exponent.is_ok_and(|e: i32| (-MAX_EXPONENT..=MAX_EXPONENT).contains(&e))
+    let exponent = number
+        .split_once(['e', 'E'])
+        .map_or(Ok(0), |(_, exponent)| exponent.parse());
+    number.len() <= MAX_LEN
+        && exponent.is_ok_and(|e: i32| (-MAX_EXPONENT..=MAX_EXPONENT).contains(&e))
 }
 
 /// The text that a string's content stands for, with U+FFFD where Postgres has no character.
@@ -187,14 +200,21 @@ fn escape(text: &str, repairs: &mut Repairs) -> (char, usize) {
         Some(b'r') => '\r',
         Some(b'b') => '\u{8}',
         Some(b'f') => '\u{c}',
-        _ => return text.chars().nth(1).map_or(('\\', 1), |c| (c, 1 + c.len_utf8())),
+        _ => {
+            return text
+                .chars()
+                .nth(1)
+                .map_or(('\\', 1), |c| (c, 1 + c.len_utf8()));
+        }
     };
     (c, 2)
 }
 
 fn unicode_escape(text: &str, repairs: &mut Repairs) -> (char, usize) {
     let unit = |text: &str| u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok();
-    let Some(first) = unit(text) else { return ('\\', 1) };
+    let Some(first) = unit(text) else {
+        return ('\\', 1);
+    };
     if first == 0 {
         repairs.nul = true;
         return (char::REPLACEMENT_CHARACTER, 6);
@@ -241,7 +261,10 @@ mod tests {
 
     #[test]
     fn addresses_go_from_values_keys_and_nested_json() {
-        assert_eq!(clean(r#"{"a@b.com":"x\nuser\u0040example.com"}"#), r#"{"[email]":"x\n[email]"}"#);
+        assert_eq!(
+            clean(r#"{"a@b.com":"x\nuser\u0040example.com"}"#),
+            r#"{"[email]":"x\n[email]"}"#
+        );
         let nested = json!({"o": json!({"t": "line\nme@example.com"}).to_string()}).to_string();
         let kept: Value = serde_json::from_str(&clean(&nested)).unwrap();
         let inner: Value = serde_json::from_str(kept["o"].as_str().unwrap()).unwrap();
@@ -250,7 +273,10 @@ mod tests {
 
     #[test]
     fn redacted_keys_of_one_object_stay_distinct() {
-        assert_eq!(clean(r#"{"a@b.com":1,"c@d.com" : 2}"#), r#"{"[email]":1,"[email 2]" : 2}"#);
+        assert_eq!(
+            clean(r#"{"a@b.com":1,"c@d.com" : 2}"#),
+            r#"{"[email]":1,"[email 2]" : 2}"#
+        );
     }
 
     #[test]
@@ -261,13 +287,23 @@ mod tests {
 
     #[test]
     fn what_jsonb_refuses_is_replaced_and_reported() {
-        let sanitised =
-            sanitise(r#"["a\u0000b","\ud800","x\udc00\u0041","\ud800\ud83d\ude00",1e999999,1e-400]"#, true).unwrap();
+        let sanitised = sanitise(
+            r#"["a\u0000b","\ud800","x\udc00\u0041","\ud800\ud83d\ude00",1e999999,1e-400]"#,
+            true,
+        )
+        .unwrap();
         assert_eq!(
             sanitised.json.get(),
             "[\"a\u{fffd}b\",\"\u{fffd}\",\"x\u{fffd}A\",\"\u{fffd}😀\",\"1e999999\",\"1e-400\"]"
         );
-        assert_eq!(sanitised.repairs, Repairs { nul: true, surrogate: true, number: true });
+        assert_eq!(
+            sanitised.repairs,
+            Repairs {
+                nul: true,
+                surrogate: true,
+                number: true
+            }
+        );
     }
 
     #[test]
@@ -283,7 +319,14 @@ mod tests {
 
     #[test]
     fn text_that_is_not_json_is_refused() {
-        for text in ["", "{", "{} {}", "nonsense", "{\"a\":\"\u{1}\"}", "{\"a\":NaN}"] {
+        for text in [
+            "",
+            "{",
+            "{} {}",
+            "nonsense",
+            "{\"a\":\"\u{1}\"}",
+            "{\"a\":NaN}",
+        ] {
             assert!(sanitise(text, true).is_err(), "{text:?}");
         }
     }
@@ -293,7 +336,11 @@ mod tests {
             "[a-z@.\\\\\n\"é\u{0}]{0,12}",
             "[a-z\n\\\\]{0,4}[a-z]{1,5}@[a-z]{1,5}\\.(com|org)[ \n.]{0,2}",
         ];
-        let leaf = prop_oneof![Just(Value::Null), any::<i64>().prop_map(Value::from), text.clone().prop_map(Value::from)];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i64>().prop_map(Value::from),
+            text.clone().prop_map(Value::from)
+        ];
         leaf.prop_recursive(4, 40, 5, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
@@ -330,7 +377,10 @@ mod tests {
             (Value::String(_), Value::String(after)) => assert_no_address(after),
             (Value::Array(before), Value::Array(after)) => {
                 assert_eq!(before.len(), after.len());
-                before.iter().zip(after).for_each(|(b, a)| assert_same_shape(b, a));
+                before
+                    .iter()
+                    .zip(after)
+                    .for_each(|(b, a)| assert_same_shape(b, a));
             }
             (Value::Object(before), Value::Object(after)) => {
                 after.keys().for_each(|key| assert_no_address(key));
@@ -344,12 +394,19 @@ mod tests {
     /// two letters.
     fn assert_no_address(text: &str) {
         for (at, _) in text.match_indices('@') {
-            let local = text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
-            let domain: String =
-                text[at + 1..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '.').collect();
+            let local = text[..at]
+                .chars()
+                .next_back()
+                .is_some_and(char::is_alphanumeric);
+            let domain: String = text[at + 1..]
+                .chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || *c == '.')
+                .collect();
             let mut labels = domain.split('.');
             let named = labels.next().is_some_and(|name| !name.is_empty());
-            let top = labels.next().is_some_and(|top| top.len() >= 2 && top.bytes().all(|b| b.is_ascii_alphabetic()));
+            let top = labels
+                .next()
+                .is_some_and(|top| top.len() >= 2 && top.bytes().all(|b| b.is_ascii_alphabetic()));
             assert!(!(local && named && top), "{text:?}");
         }
     }

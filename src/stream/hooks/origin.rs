@@ -22,12 +22,18 @@ pub struct Origin {
 impl Origin {
     pub fn now() -> Self {
         let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let nanoseconds = i128::from(monotonic.tv_sec) * 1_000_000_000 + i128::from(monotonic.tv_nsec);
+        let nanoseconds =
+            i128::from(monotonic.tv_sec) * 1_000_000_000 + i128::from(monotonic.tv_nsec);
         Self {
             emitted_at: Timestamp::now(),
             emit_order: format!("{nanoseconds:020}.{}", std::process::id()),
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            traceparent: env::var("TRACEPARENT").ok().filter(|value| is_traceparent(value)),
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            traceparent: env::var("TRACEPARENT")
+                .ok()
+                .filter(|value| is_traceparent(value)),
         }
     }
 }
@@ -36,7 +42,10 @@ impl Origin {
 fn is_traceparent(value: &str) -> bool {
     let parts: Vec<&str> = value.split('-').collect();
     let hex = |part: &str, len| {
-        part.len() == len && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        part.len() == len
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     };
     let id = |part: &str, len| hex(part, len) && part.bytes().any(|b| b != b'0');
     match parts.as_slice() {
@@ -60,7 +69,9 @@ mod tests {
 
     #[test]
     fn only_well_formed_trace_context_is_taken() {
-        assert!(is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+        assert!(is_traceparent(
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        ));
         for bad in [
             "",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",

@@ -102,19 +102,40 @@ fn unit(text: &str, at: usize) -> Option<Unit> {
     let rest = &text[at..];
     let first = rest.chars().next()?;
     if rest.starts_with("%40") {
-        return Some(Unit { meaning: Some('@'), end: at + 3 });
+        return Some(Unit {
+            meaning: Some('@'),
+            end: at + 3,
+        });
     }
     if first != '\\' {
-        return Some(Unit { meaning: Some(first), end: at + first.len_utf8() });
+        return Some(Unit {
+            meaning: Some(first),
+            end: at + first.len_utf8(),
+        });
     }
     let after = at + rest.bytes().take_while(|b| *b == b'\\').count();
     Some(match text.as_bytes().get(after) {
-        Some(b'u') => match text.get(after + 1..after + 5).map(|hex| u32::from_str_radix(hex, 16)) {
-            Some(Ok(code)) => Unit { meaning: char::from_u32(code), end: after + 5 },
-            _ => Unit { meaning: None, end: after + 1 },
+        Some(b'u') => match text
+            .get(after + 1..after + 5)
+            .map(|hex| u32::from_str_radix(hex, 16))
+        {
+            Some(Ok(code)) => Unit {
+                meaning: char::from_u32(code),
+                end: after + 5,
+            },
+            _ => Unit {
+                meaning: None,
+                end: after + 1,
+            },
         },
-        Some(b'n' | b't' | b'r' | b'b' | b'f') => Unit { meaning: None, end: after + 1 },
-        _ => Unit { meaning: None, end: after },
+        Some(b'n' | b't' | b'r' | b'b' | b'f') => Unit {
+            meaning: None,
+            end: after + 1,
+        },
+        _ => Unit {
+            meaning: None,
+            end: after,
+        },
     })
 }
 
@@ -132,7 +153,10 @@ mod tests {
     fn addresses_go_and_their_surroundings_stay() {
         for (text, expected) in [
             ("user@example.com", "[email]"),
-            ("Co-authored-by: A <a.b+c@mail.example.co.uk>.", "Co-authored-by: A <[email]>."),
+            (
+                "Co-authored-by: A <a.b+c@mail.example.co.uk>.",
+                "Co-authored-by: A <[email]>.",
+            ),
             ("mail me@example.com.", "mail [email]."),
             ("müller@bücher.de, x", "[email], x"),
             ("a@b.com,c@d.org", "[email],[email]"),
@@ -146,7 +170,14 @@ mod tests {
 
     #[test]
     fn what_only_looks_like_an_address_stays() {
-        for text in ["left-pad@1.3.0", "@scope/pkg", "a @ b.com", "root@host", "@decorator.name", "x@y.z"] {
+        for text in [
+            "left-pad@1.3.0",
+            "@scope/pkg",
+            "a @ b.com",
+            "root@host",
+            "@decorator.name",
+            "x@y.z",
+        ] {
             assert_eq!(redact(text, REPLACEMENT), None, "{text}");
         }
     }
@@ -156,7 +187,10 @@ mod tests {
         for (text, expected) in [
             (r"{\n\nuser@example.com\n}", r"{\n\n[email]\n}"),
             (r#"{"a":"\nuser\u0040example.com"}"#, r#"{"a":"\n[email]"}"#),
-            (r#"{\"a\":\"\\nuser@example.com\\n\"}"#, r#"{\"a\":\"\\n[email]\\n\"}"#),
+            (
+                r#"{\"a\":\"\\nuser@example.com\\n\"}"#,
+                r#"{\"a\":\"\\n[email]\\n\"}"#,
+            ),
             (r"\u0075ser@example\u002ecom", "[email]"),
             (r"\\u0075ser\\u0040example.com", "[email]"),
             (r"C:\nina@example.com", r"C:\n[email]"),

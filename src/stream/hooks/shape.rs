@@ -34,8 +34,14 @@ pub struct UnknownCli {
 }
 
 impl AgentCli {
-    pub const ALL: [Self; 6] =
-        [Self::ClaudeCode, Self::Codex, Self::CodexNotify, Self::Gemini, Self::Cursor, Self::OpenCode];
+    pub const ALL: [Self; 6] = [
+        Self::ClaudeCode,
+        Self::Codex,
+        Self::CodexNotify,
+        Self::Gemini,
+        Self::Cursor,
+        Self::OpenCode,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,7 +95,12 @@ impl FromStr for AgentCli {
     type Err = UnknownCli;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|cli| cli.name() == name).ok_or_else(|| UnknownCli { name: name.to_owned() })
+        Self::ALL
+            .into_iter()
+            .find(|cli| cli.name() == name)
+            .ok_or_else(|| UnknownCli {
+                name: name.to_owned(),
+            })
     }
 }
 
@@ -113,24 +124,40 @@ impl Fields {
         let is_cursor = top.get("cursor_version").is_some();
         let native_event = first(cli.event_paths());
         let session = first(cli.session_paths())
-            .or_else(|| is_cursor.then(|| first(AgentCli::Cursor.session_paths())).flatten())
+            .or_else(|| {
+                is_cursor
+                    .then(|| first(AgentCli::Cursor.session_paths()))
+                    .flatten()
+            })
             .or_else(|| {
                 // In other events, `info` is a message, and the id its own.
                 let about_session = cli == AgentCli::OpenCode
-                    && native_event.as_deref().is_some_and(|name| name.starts_with("session."));
-                about_session.then(|| first(&["properties.info.id", "event.properties.info.id"])).flatten()
+                    && native_event
+                        .as_deref()
+                        .is_some_and(|name| name.starts_with("session."));
+                about_session
+                    .then(|| first(&["properties.info.id", "event.properties.info.id"]))
+                    .flatten()
             });
         let workspace_roots = top
             .get("workspace_roots")
             .and_then(|roots| serde_json::from_str(roots.get()).ok())
             .unwrap_or_default();
-        Self { native_event, session, cwd: top.text("cwd"), is_cursor, workspace_roots }
+        Self {
+            native_event,
+            session,
+            cwd: top.text("cwd"),
+            is_cursor,
+            workspace_roots,
+        }
     }
 
     /// What can be found in text that is not JSON: the first string after the session's key.
     pub fn of_broken(cli: AgentCli, text: &str) -> Self {
         let first = |paths: &[&str]| {
-            paths.iter().find_map(|path| string_after(text, path.rsplit('.').next().unwrap_or(path)))
+            paths
+                .iter()
+                .find_map(|path| string_after(text, path.rsplit('.').next().unwrap_or(path)))
         };
         Self {
             native_event: first(cli.event_paths()),
@@ -143,9 +170,15 @@ impl Fields {
 fn string_after(text: &str, key: &str) -> Option<String> {
     let quoted = format!("\"{key}\"");
     text.match_indices(&quoted).find_map(|(at, _)| {
-        let value = text[at + quoted.len()..].trim_start().strip_prefix(':')?.trim_start();
+        let value = text[at + quoted.len()..]
+            .trim_start()
+            .strip_prefix(':')?
+            .trim_start();
         // Reads one value and leaves alone whatever is broken after it.
-        let value = serde_json::Deserializer::from_str(value).into_iter::<&RawValue>().next()?.ok()?;
+        let value = serde_json::Deserializer::from_str(value)
+            .into_iter::<&RawValue>()
+            .next()?
+            .ok()?;
         present(text_of(value)?)
     })
 }
@@ -165,7 +198,11 @@ impl<'a> Members<'a> {
 
     /// Of equal keys the last, as `jsonb` has it.
     fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.0.iter().rev().find(|(name, _)| name == key).map(|(_, value)| *value)
+        self.0
+            .iter()
+            .rev()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| *value)
     }
 
     /// The text at a path of keys, if there is any.
@@ -221,16 +258,34 @@ mod tests {
     fn session_and_event_are_found_in_every_clis_shape() {
         use AgentCli::*;
         for (cli, json) in [
-            (ClaudeCode, r#"{"hook_event_name":"E","session_id":"s","x":{"session_id":"no"}}"#),
+            (
+                ClaudeCode,
+                r#"{"hook_event_name":"E","session_id":"s","x":{"session_id":"no"}}"#,
+            ),
             (CodexNotify, r#"{"type":"E","thread-id":"s"}"#),
-            (Cursor, r#"{"hook_event_name":"E","session_id":"","conversation_id":"s"}"#),
+            (
+                Cursor,
+                r#"{"hook_event_name":"E","session_id":"","conversation_id":"s"}"#,
+            ),
             (OpenCode, r#"{"type":"E","properties":{"sessionID":"s"}}"#),
             (OpenCode, r#"{"hook_type":"E","session_id":"s"}"#),
-            (OpenCode, r#"{"event":{"type":"E","properties":{"info":{"id":"m","sessionID":"s"}}}}"#),
-            (OpenCode, r#"{"type":"E","properties":{"part":{"sessionID":"s"}}}"#),
-            (OpenCode, r#"{"type":"E","input":{"sessionID":"s","tool":"bash"}}"#),
+            (
+                OpenCode,
+                r#"{"event":{"type":"E","properties":{"info":{"id":"m","sessionID":"s"}}}}"#,
+            ),
+            (
+                OpenCode,
+                r#"{"type":"E","properties":{"part":{"sessionID":"s"}}}"#,
+            ),
+            (
+                OpenCode,
+                r#"{"type":"E","input":{"sessionID":"s","tool":"bash"}}"#,
+            ),
             // Cursor, running the hooks of Claude Code.
-            (ClaudeCode, r#"{"hook_event_name":"E","conversation_id":"s","cursor_version":"3"}"#),
+            (
+                ClaudeCode,
+                r#"{"hook_event_name":"E","conversation_id":"s","cursor_version":"3"}"#,
+            ),
         ] {
             let fields = fields(cli, json);
             assert_eq!(fields.native_event.as_deref(), Some("E"), "{json}");
@@ -243,22 +298,44 @@ mod tests {
         let message = r#"{"type":"message.updated","properties":{"info":{"id":"m"}}}"#;
         assert_eq!(fields(AgentCli::OpenCode, message).session, None);
         let session = r#"{"type":"session.updated","properties":{"info":{"id":"s"}}}"#;
-        assert_eq!(fields(AgentCli::OpenCode, session).session.as_deref(), Some("s"));
+        assert_eq!(
+            fields(AgentCli::OpenCode, session).session.as_deref(),
+            Some("s")
+        );
     }
 
     #[test]
     fn odd_documents_have_no_fields_and_do_no_harm() {
-        for json in ["[]", "1", "null", r#"{"session_id":null,"hook_event_name":{}}"#, r#"{"\ud800":1}"#] {
-            assert_eq!(fields(AgentCli::ClaudeCode, json), Fields::default(), "{json}");
+        for json in [
+            "[]",
+            "1",
+            "null",
+            r#"{"session_id":null,"hook_event_name":{}}"#,
+            r#"{"\ud800":1}"#,
+        ] {
+            assert_eq!(
+                fields(AgentCli::ClaudeCode, json),
+                Fields::default(),
+                "{json}"
+            );
         }
-        assert_eq!(fields(AgentCli::Codex, r#"{"session_id":7}"#).session.as_deref(), Some("7"));
+        assert_eq!(
+            fields(AgentCli::Codex, r#"{"session_id":7}"#)
+                .session
+                .as_deref(),
+            Some("7")
+        );
         let twice = r#"{"session_id":"old","session_id":"new"}"#;
-        assert_eq!(fields(AgentCli::Codex, twice).session.as_deref(), Some("new"));
+        assert_eq!(
+            fields(AgentCli::Codex, twice).session.as_deref(),
+            Some("new")
+        );
     }
 
     #[test]
     fn broken_text_still_gives_its_session() {
-        let text = r#"{"command":"echo \"session_id\": ?? , "session_id" : "s-1","hook_event_name":"Stop"#;
+        let text =
+            r#"{"command":"echo \"session_id\": ?? , "session_id" : "s-1","hook_event_name":"Stop"#;
         let fields = Fields::of_broken(AgentCli::Cursor, text);
         assert_eq!(fields.session.as_deref(), Some("s-1"));
         assert_eq!(fields.native_event, None);

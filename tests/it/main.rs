@@ -1,0 +1,12 @@
+//! Integration tests: against a real PostgreSQL, and of the real binary.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod dev;
+mod harness;

@@ -1,0 +1,21 @@
+//! What integration tests share: a database of their own each, and waiting for conditions.
+//!
+//! The server is the one that `LANEKEEPER_TEST_DATABASE_URL` names (`make test` starts one for all
+//! test processes), else a private one that this process starts and that goes with it. A
+//! DATABASE_URL of the environment is never used: it may be somebody's data.
+
+mod database;
+
+use std::time::Duration;
+
+pub use database::{TestDb, connect};
+use tokio::time::Instant;
+
+/// Returns as soon as `condition` holds; panics, naming `what`, when it does not within `limit`.
+pub async fn wait_until(limit: Duration, what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
