@@ -252,3 +252,184 @@ fn lock(file: &File, path: &Path) -> Result<(), SpoolError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::record::example;
+    use super::*;
+
+    /// A file in a directory of its own, which goes with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Self {
+            let name = format!("lanekeeper-file-{}", uuid::Uuid::now_v7());
+            let dir = std::env::temp_dir().join(name);
+            fs::create_dir(&dir).unwrap();
+            Self(dir.join("s.spool"))
+        }
+
+        fn append(&self, number: u32) {
+            append(&self.0, &example("s", number).to_line()).unwrap();
+        }
+
+        fn open(&self) -> SessionFile {
+            SessionFile::open(&self.0).unwrap().unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
+        }
+    }
+
+    fn numbers(lines: &[Line]) -> Vec<u128> {
+        let number = |line: &Line| match line {
+            Line::Whole(json) => {
+                let record: super::super::Record = serde_json::from_str(json).unwrap();
+                Some(record.message_id.as_u128())
+            }
+            Line::Torn { .. } => None,
+        };
+        lines.iter().filter_map(number).collect()
+    }
+
+    #[test]
+    fn lines_come_back_in_order_in_batches_and_the_file_goes_with_the_last() {
+        let scratch = Scratch::new();
+        (1..=5).for_each(|n| scratch.append(n));
+        let mut file = scratch.open();
+        let first = file.read(2, usize::MAX).unwrap();
+        assert_eq!(numbers(&first.lines), [1, 2]);
+        assert_eq!(file.advance(first.end).unwrap(), After::More);
+        // Another drain, after a crash: goes on behind the offset.
+        let mut file = scratch.open();
+        let one = file.read(9, 1).unwrap();
+        assert_eq!(numbers(&one.lines), [3]);
+        file.advance(one.end).unwrap();
+        let rest = file.read(9, usize::MAX).unwrap();
+        assert_eq!(numbers(&rest.lines), [4, 5]);
+        assert_eq!(file.advance(rest.end).unwrap(), After::Gone);
+        assert!(!scratch.0.exists());
+        assert!(SessionFile::open(&scratch.0).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_appended_during_a_drain_keeps_the_file() {
+        let scratch = Scratch::new();
+        scratch.append(1);
+        let mut file = scratch.open();
+        let batch = file.read(9, usize::MAX).unwrap();
+        scratch.append(2);
+        assert_eq!(file.advance(batch.end).unwrap(), After::More);
+        assert_eq!(numbers(&file.read(9, usize::MAX).unwrap().lines), [2]);
+    }
+
+    #[test]
+    fn a_slow_drain_does_no_harm_to_the_file_that_came_after_its_own() {
+        let scratch = Scratch::new();
+        scratch.append(1);
+        let (mut fast, mut slow) = (scratch.open(), scratch.open());
+        let end = slow.read(9, usize::MAX).unwrap().end;
+        assert_eq!(fast.advance(end).unwrap(), After::Gone);
+        scratch.append(2);
+        assert_eq!(slow.advance(end).unwrap(), After::Gone);
+        assert_eq!(
+            numbers(&scratch.open().read(9, usize::MAX).unwrap().lines),
+            [2]
+        );
+    }
+
+    #[test]
+    fn a_torn_offset_sends_the_file_again_from_its_start() {
+        let scratch = Scratch::new();
+        (1..=2).for_each(|n| scratch.append(n));
+        let mut file = scratch.open();
+        file.advance(file.read(1, usize::MAX).unwrap().end).unwrap();
+        file.file.write_all_at(b"7", 20).unwrap();
+        assert_eq!(
+            numbers(&scratch.open().read(9, usize::MAX).unwrap().lines),
+            [1, 2]
+        );
+    }
+
+    #[test]
+    fn parallel_appends_and_drains_neither_lose_nor_reorder() {
+        const EACH: u128 = 100;
+        let scratch = Scratch::new();
+        let mut seen: Vec<u128> = Vec::new();
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..2_u32)
+                .map(|writer| {
+                    let scratch = &scratch;
+                    scope.spawn(move || (0..100).for_each(|n| scratch.append(writer * 100 + n)))
+                })
+                .collect();
+            loop {
+                let done = writers.iter().all(|writer| writer.is_finished());
+                if let Some(mut file) = SessionFile::open(&scratch.0).unwrap() {
+                    let batch = file.read(7, usize::MAX).unwrap();
+                    seen.extend(numbers(&batch.lines));
+                    file.advance(batch.end).unwrap();
+                } else if done {
+                    break;
+                }
+            }
+        });
+        let of = |writer: u128| seen.iter().copied().filter(move |n| n / EACH == writer);
+        for writer in 0..2 {
+            assert!(of(writer).eq(writer * EACH..(writer + 1) * EACH));
+        }
+        assert_eq!(seen.len() as u128, 2 * EACH);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_crash_at_any_byte_of_an_append_costs_that_append_alone(cut in 0_usize..400) {
+            let scratch = Scratch::new();
+            scratch.append(1);
+            let before = fs::metadata(&scratch.0).unwrap().len();
+            scratch.append(2);
+            let len = fs::metadata(&scratch.0).unwrap().len();
+            let cut = len.saturating_sub(cut as u64);
+            OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(cut).unwrap();
+            scratch.append(3);
+            let batch = scratch.open().read(9, usize::MAX).unwrap();
+            // A record that lacks but its newline is whole.
+            let expected = match cut {
+                _ if cut + 1 >= len => vec![1, 2, 3],
+                _ if cut + 1 >= before => vec![1, 3],
+                _ => vec![3],
+            };
+            prop_assert_eq!(numbers(&batch.lines), expected);
+        }
+
+        #[test]
+        fn any_bytes_in_the_place_of_a_file_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let scratch = Scratch::new();
+            fs::write(&scratch.0, &bytes).unwrap();
+            let mut file = scratch.open();
+            let batch = file.read(99, usize::MAX).unwrap();
+            prop_assert!(numbers(&batch.lines).is_empty());
+            file.advance(batch.end).unwrap();
+            prop_assert!(!scratch.0.exists());
+        }
+
+        #[test]
+        fn a_torn_tail_is_handed_out_once_nobody_can_be_writing_it(cut in 1_usize..100) {
+            let scratch = Scratch::new();
+            scratch.append(1);
+            let end = fs::metadata(&scratch.0).unwrap().len();
+            let torn = &example("s", 2).to_line()[..cut];
+            OpenOptions::new().append(true).open(&scratch.0).unwrap().write_all(torn).unwrap();
+            let mut file = scratch.open();
+            let batch = file.read(9, usize::MAX).unwrap();
+            prop_assert_eq!(numbers(&batch.lines), [1]);
+            prop_assert_eq!(file.advance(batch.end).unwrap(), After::GoneWithTail { offset: end, bytes: torn.to_vec() });
+        }
+    }
+}

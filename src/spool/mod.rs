@@ -230,3 +230,86 @@ fn bytes_in(dir: &Path) -> io::Result<u64> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::record::example;
+    use super::*;
+
+    struct Scratch(Spool);
+
+    impl Scratch {
+        fn new(max_bytes: u64) -> Self {
+            let name = format!("lanekeeper-spool-{}", uuid::Uuid::now_v7());
+            let dir = Some(std::env::temp_dir().join(name));
+            Self(
+                Spool::new(&SpoolConfig {
+                    dir,
+                    max_bytes,
+                    ..SpoolConfig::default()
+                })
+                .unwrap(),
+            )
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0.dir).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_session_is_held_from_its_first_append_on_in_a_private_file() {
+        let scratch = Scratch::new(1 << 20);
+        assert!(!scratch.0.holds("s"));
+        scratch.0.append(&example("s", 1)).unwrap();
+        assert!(scratch.0.holds("s"));
+        assert!(!scratch.0.holds("t"));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&scratch.0.dir), 0o700);
+        assert_eq!(mode(&scratch.0.path("s")), 0o600);
+        assert_eq!(scratch.0.files().unwrap(), [scratch.0.path("s")]);
+    }
+
+    #[test]
+    fn the_last_tenth_is_kept_for_critical_events() {
+        let mut record = example("s", 1);
+        let scratch = Scratch::new(10 * record.to_line().len() as u64);
+        let refused = loop {
+            if let Err(error) = scratch.0.append(&record) {
+                break error;
+            }
+        };
+        assert!(matches!(refused, SpoolError::Full { .. }), "{refused}");
+        record.event_type = "agent_stop".to_owned();
+        scratch.0.append(&record).unwrap();
+    }
+
+    #[test]
+    fn a_rejected_record_is_kept_whole_with_its_reason() {
+        let scratch = Scratch::new(1 << 20);
+        let record = example("s", 9);
+        let path = scratch.0.reject(&record, "too large").unwrap();
+        assert_eq!(scratch.0.reject(&record, "again").unwrap(), path);
+        let kept: Rejection = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(kept.reason, "again");
+        let kept: Record = serde_json::from_str(kept.record.get()).unwrap();
+        assert_eq!(kept.payload.get(), record.payload.get());
+        assert_eq!(scratch.0.rejected().unwrap(), [path]);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_an_error_that_names_it() {
+        let dir = Some(PathBuf::from("/dev/null/spool"));
+        let spool = Spool::new(&SpoolConfig {
+            dir,
+            ..SpoolConfig::default()
+        })
+        .unwrap();
+        let error = spool.append(&example("s", 1)).unwrap_err().to_string();
+        assert!(error.contains("/dev/null/spool"), "{error}");
+    }
+}

@@ -344,8 +344,13 @@ mod tests {
         leaf.prop_recursive(4, 40, 5, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-                prop::collection::btree_map(text.clone(), inner.clone(), 0..5)
-                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+                // No NUL: two keys that differ in it alone become one.
+                prop::collection::btree_map(
+                    text.clone().prop_map(|key| key.replace('\0', "")),
+                    inner.clone(),
+                    0..5
+                )
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
                 inner.prop_map(|value| Value::String(value.to_string())),
             ]
         })
@@ -366,9 +371,16 @@ mod tests {
         #[test]
         fn without_redaction_only_nul_is_changed(document in document()) {
             let kept = sanitise(&document.to_string(), false).unwrap();
-            let expected: Value = serde_json::from_str(&document.to_string().replace("\\u0000", "\u{fffd}")).unwrap();
-            prop_assume!(!document.to_string().contains("\\\\u0000"));
-            prop_assert_eq!(serde_json::from_str::<Value>(kept.json.get()).unwrap(), expected);
+            prop_assert_eq!(serde_json::from_str::<Value>(kept.json.get()).unwrap(), without_nul(document));
+        }
+    }
+
+    fn without_nul(value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(text.replace('\0', "\u{fffd}")),
+            Value::Array(items) => items.into_iter().map(without_nul).collect(),
+            Value::Object(map) => map.into_iter().map(|(k, v)| (k, without_nul(v))).collect(),
+            other => other,
         }
     }
 
@@ -384,20 +396,19 @@ mod tests {
             }
             (Value::Object(before), Value::Object(after)) => {
                 after.keys().for_each(|key| assert_no_address(key));
-                assert!(after.len() <= before.len());
+                assert_eq!(after.len(), before.len());
             }
             _ => assert_eq!(before, after),
         }
     }
 
-    /// Judged another way than by the code under test: a letter, `@`, then a name with a dot and
-    /// two letters.
+    /// Judged another way than by the code under test: a letter that is not an escape, `@`, then a
+    /// name with a dot and two letters.
     fn assert_no_address(text: &str) {
         for (at, _) in text.match_indices('@') {
-            let local = text[..at]
-                .chars()
-                .next_back()
-                .is_some_and(char::is_alphanumeric);
+            let before: Vec<char> = text[..at].chars().rev().take(2).collect();
+            let local = before.first().is_some_and(|c| c.is_alphanumeric())
+                && !matches!(before[..], ['b' | 'f' | 'n' | 'r' | 't', '\\']);
             let domain: String = text[at + 1..]
                 .chars()
                 .take_while(|c| c.is_ascii_alphanumeric() || *c == '.')
