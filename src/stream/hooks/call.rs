@@ -229,7 +229,8 @@ fn session_name(session: Option<&str>, cli: AgentCli) -> String {
 }
 
 fn bounded(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
+    let end = (0..=max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 #[cfg(test)]
