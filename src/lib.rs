@@ -3,8 +3,12 @@
 
 pub mod adapter;
 pub mod cli;
+pub mod config;
 pub mod dev;
 pub mod event;
 pub mod spool;
 pub mod store;
 pub mod stream;
+pub mod subscription;
+pub mod telemetry;
+mod toml_file;

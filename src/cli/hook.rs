@@ -15,9 +15,10 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::spool::{Spool, SpoolConfig};
+use crate::config::{Config, ConfigError, HookConfig};
+use crate::spool::Spool;
+use crate::store::connect::{self, ConnectError};
 use crate::stream::hooks::call::Call;
-use crate::stream::hooks::config::HookConfig;
 use crate::stream::hooks::double_fire::cursor_reports_itself;
 use crate::stream::hooks::emit::{Emitted, Emitter};
 use crate::stream::hooks::origin::Origin;
@@ -39,20 +40,11 @@ pub struct Args {
     pub payload: Vec<OsString>,
 }
 
-/// What the command needs of the configuration.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    pub hook: HookConfig,
-    pub spool: SpoolConfig,
-    /// `None`: everything goes to the spool.
-    pub database_url: Option<String>,
-}
-
-/// Runs the command outside of any runtime. `settings` is an error's text where the configuration
-/// cannot be used: the call then goes to the default spool.
-pub fn run(args: &Args, settings: Result<Settings, String>) -> ExitCode {
+/// Runs the command outside of any runtime. Without a usable configuration the defaults count: the
+/// call then goes to the default spool.
+pub fn run(args: &Args, config: Result<Config, ConfigError>) -> ExitCode {
     let origin = Origin::now();
-    let report = catch_unwind(AssertUnwindSafe(|| hook(args, settings, &origin)));
+    let report = catch_unwind(AssertUnwindSafe(|| hook(args, config, &origin)));
     if let Err(panic) = report {
         tell(&format!(
             "the event may be lost: {}",
@@ -62,23 +54,23 @@ pub fn run(args: &Args, settings: Result<Settings, String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn hook(args: &Args, settings: Result<Settings, String>, origin: &Origin) {
-    let settings = settings.unwrap_or_else(|error| {
+fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin) {
+    let config = config.unwrap_or_else(|error| {
         tell(&format!(
-            "the configuration cannot be used, defaults are: {error}"
+            "the configuration cannot be used, its defaults are: {error}"
         ));
-        Settings::default()
+        Config::default()
     });
     let cli = match args.cli.as_deref().map(str::parse::<AgentCli>) {
         Some(Ok(cli)) => cli,
         Some(Err(error)) => return tell(&format!("nothing is recorded: {error}")),
         None => return tell("nothing is recorded: --cli is missing"),
     };
-    let Some((bytes, whole)) = payload(args, &settings.hook) else {
+    let Some((bytes, whole)) = payload(args, &config.hook) else {
         return;
     };
-    let call = Call::read(cli, &bytes, whole, origin, &settings.hook);
-    if !settings.hook.allows(&call.record.event_type) {
+    let call = Call::read(cli, &bytes, whole, origin, &config.hook);
+    if !config.hook.allows(&call.record.event_type) {
         return;
     }
     let home = std::env::var_os("HOME");
@@ -90,7 +82,7 @@ fn hook(args: &Args, settings: Result<Settings, String>, origin: &Origin) {
     if let Some(note) = &call.note {
         tell(note);
     }
-    match emit(&call, &settings) {
+    match emit(&call, &config) {
         Emitted::Stored => {}
         Emitted::Spooled { because } => tell(&format!("kept in the spool: {because}")),
         Emitted::Rejected { because, kept_in } => tell(&format!(
@@ -101,17 +93,23 @@ fn hook(args: &Args, settings: Result<Settings, String>, origin: &Origin) {
     }
 }
 
-fn emit(call: &Call, settings: &Settings) -> Emitted {
+fn emit(call: &Call, config: &Config) -> Emitted {
     let lost = |because: String| Emitted::Lost { because };
-    let spool = match Spool::new(&settings.spool) {
+    let spool = match Spool::new(&config.spool) {
         Ok(spool) => spool,
         Err(error) => return lost(error.to_string()),
     };
-    let database = settings.database_url.as_deref().map(str::parse).transpose();
-    let database = database.unwrap_or_else(|error| {
-        tell(&format!("the database URL cannot be used: {error}"));
-        None
-    });
+    let database = match connect::settings(&config.database) {
+        Ok(mut database) => {
+            database.application_name("lanekeeper hook");
+            Some(database)
+        }
+        Err(ConnectError::NotConfigured) => None,
+        Err(error) => {
+            tell(&error.to_string());
+            None
+        }
+    };
     // One thread: a hook process lives for some milliseconds.
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -123,7 +121,7 @@ fn emit(call: &Call, settings: &Settings) -> Emitted {
     let emitter = Emitter {
         database: database.as_ref(),
         spool: &spool,
-        budget: settings.hook.timeout(),
+        budget: config.hook.timeout(),
     };
     let emitted = runtime.block_on(emitter.emit(&call.record));
     // Not to wait for a name lookup that hangs in the runtime's blocking pool.

@@ -1,4 +1,206 @@
-//! One file per command.
+//! The command line: one file per command, each with its `Args` and its `run`.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 75 try again later. `hook` never
+//! exits 2, which agent CLIs take as an order to block what the agent is doing.
 
+pub mod apply;
+pub mod config;
+mod failure;
 pub mod hook;
+pub mod migrate;
+pub mod output;
 pub mod spool;
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::runtime;
+
+use crate::config::{Config, ConfigError};
+use crate::store::connect::{self, ConnectError};
+use crate::telemetry::log;
+
+pub use failure::Failure;
+use output::OutputArgs;
+
+/// Delivers the events of AI-agent sessions, durably and in order, from PostgreSQL.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lanekeeper",
+    version,
+    after_help = "\
+Every setting can also be given in the environment, as LANEKEEPER_<SECTION>__<KEY>.
+
+Example:
+  DATABASE_URL=postgres://me@db/app lanekeeper apply -f subscriptions.toml"
+)]
+struct Cli {
+    /// Configuration file [default: lanekeeper.toml, where it exists]
+    #[arg(long, global = true, value_name = "FILE", env = "LANEKEEPER_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    _output: OutputArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs before anything that could fail or take time: see its module.
+    Hook(hook::Args),
+    #[command(flatten)]
+    Other(OtherCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum OtherCommand {
+    Apply(apply::Args),
+    Config(config::Args),
+    Migrate(migrate::Args),
+    Spool(spool::Args),
+}
+
+impl OtherCommand {
+    async fn run(self, config: &Config) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Apply(args) => apply::run(args, config).await,
+            Self::Config(args) => config::run(args, config).await,
+            Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Spool(args) => spool::run(args, config).await,
+        }
+    }
+}
+
+/// Runs the command that the process's arguments name.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let is_hook = names_hook(&arguments);
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Help and version come this way too. A reader that left has seen enough.
+            let _ = answer.print();
+            return if is_hook || !answer.use_stderr() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(&Failure::usage(""))
+            };
+        }
+    };
+    let config = Config::load(cli.config.as_deref());
+    let ran = match cli.command {
+        Command::Hook(args) => return hook::run(&args, config),
+        Command::Other(command) => run(command, config),
+    };
+    ran.unwrap_or_else(|failure| {
+        failure.report();
+        (&failure).into()
+    })
+}
+
+fn run(command: OtherCommand, config: Result<Config, ConfigError>) -> Result<ExitCode, Failure> {
+    let config = config.map_err(Failure::usage)?;
+    log::init(&config.log).map_err(Failure::failed)?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    let outcome = runtime.block_on(command.run(&config));
+    // The command is done: a read of standard input that still waits must not keep the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Whether the command is `hook`, found without the parser: its own errors count too.
+fn names_hook(arguments: &[OsString]) -> bool {
+    let mut arguments = arguments.iter().skip(1).map(OsString::as_os_str);
+    while let Some(argument) = arguments.next() {
+        if argument == "--config" || argument == "--output" {
+            arguments.next();
+        } else if !argument.as_encoded_bytes().starts_with(b"-") {
+            return argument == OsStr::new("hook");
+        }
+    }
+    false
+}
+
+/// Connects to the configured database and checks that this release can work with it.
+pub async fn connect(config: &Config) -> Result<tokio_postgres::Client, Failure> {
+    connect::connect(&config.database)
+        .await
+        .map_err(Failure::from)
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let advice = error.advice();
+        let failure = match error {
+            ConnectError::NotConfigured | ConnectError::Url { .. } => Self::usage(error),
+            _ if error.is_temporary() => Self::later(error),
+            _ => Self::failed(error),
+        };
+        match advice {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn is_hook(arguments: &[&str]) -> bool {
+        let program = std::iter::once("lanekeeper").chain(arguments.iter().copied());
+        names_hook(&program.map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        let mut unseen: Vec<clap::Command> = Cli::command().get_subcommands().cloned().collect();
+        while let Some(command) = unseen.pop() {
+            let below: Vec<_> = command.get_subcommands().cloned().collect();
+            if below.is_empty() {
+                let help = command
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(help.contains("Example"), "{} has none", command.get_name());
+            }
+            unseen.extend(below);
+        }
+    }
+
+    #[test]
+    fn the_output_form_may_stand_before_and_after_the_command() {
+        for line in [
+            ["lanekeeper", "--output", "json", "config"],
+            ["lanekeeper", "config", "--output", "json"],
+        ] {
+            let Command::Other(OtherCommand::Config(args)) =
+                Cli::try_parse_from(line).unwrap().command
+            else {
+                panic!("config was asked for");
+            };
+            assert_eq!(args.output.output, output::Output::Json);
+        }
+    }
+
+    #[test]
+    fn hook_is_recognised_even_where_its_arguments_are_wrong() {
+        assert!(is_hook(&["hook", "--no-such-flag"]));
+        assert!(is_hook(&["--config", "x.toml", "--output=json", "hook"]));
+        assert!(!is_hook(&["apply", "-f", "hook"]));
+        assert!(!is_hook(&["--config", "hook", "apply"]));
+        assert!(!is_hook(&[]));
+    }
+}

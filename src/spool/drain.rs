@@ -12,10 +12,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
-use super::enqueue::{Refusal, enqueue, enqueue_many, refusal};
 use super::error::chain;
 use super::file::{After, Batch, Line, SessionFile};
-use super::{Record, Spool, SpoolError};
+use super::{Record, STREAM, Spool, SpoolError};
+use crate::store::enqueue::{EnqueueError, Refusal, enqueue, enqueue_many};
 
 /// How much a drain takes on.
 #[derive(Clone, Copy, Debug)]
@@ -166,11 +166,9 @@ impl Drain<'_> {
             }
         }
         match self.send(&whole).await {
-            Err(SpoolError::Database { source }) => match refusal(&source) {
-                Refusal::Later => Err(SpoolError::Database { source }),
-                _ => self.one_by_one(&whole).await,
-            },
-            sent => sent.map(|()| Sent::All),
+            Ok(()) => Ok(Sent::All),
+            Err(error) if error.refusal() == Refusal::Later => Err(error.into()),
+            Err(_) => self.one_by_one(&whole).await,
         }
     }
 
@@ -179,38 +177,36 @@ impl Drain<'_> {
             let Err(error) = self.send(&[json]).await else {
                 continue;
             };
-            let SpoolError::Database { source } = error else {
-                return Err(error);
-            };
-            let kind = refusal(&source);
-            match kind {
-                Refusal::Later => return Err(SpoolError::Database { source }),
+            let refusal = error.refusal();
+            match refusal {
+                Refusal::Later => return Err(error.into()),
                 Refusal::SessionFull => return Ok(Sent::SessionFull),
-                Refusal::Record | Refusal::Payload => {}
+                Refusal::Event | Refusal::Payload => {}
             }
-            let reason = chain(&source);
+            let reason = chain(&error);
             let record: Record =
-                serde_json::from_str(json).map_err(|source| SpoolError::Encode { source })?;
-            let (spool, kept) = (self.spool.clone(), (record.clone(), reason.clone()));
-            let path = blocking(move || spool.reject(&kept.0, &kept.1)).await?;
-            if kind == Refusal::Payload {
+                serde_json::from_str(json).map_err(|source| SpoolError::Decode { source })?;
+            let (spool, kept, why) = (self.spool.clone(), record.clone(), reason.clone());
+            let path = blocking(move || spool.reject(&kept, &why)).await?;
+            if refusal == Refusal::Payload {
+                let stand_in = record.stand_in(&reason, &path);
                 let deadline = self.limits.statement_deadline();
-                enqueue(self.client, &record.stand_in(&reason, &path), deadline).await?;
+                enqueue(self.client, &stand_in.as_event(), deadline).await?;
             }
             self.report.rejected.push(path);
         }
         Ok(Sent::All)
     }
 
-    async fn send(&mut self, records: &[&str]) -> Result<(), SpoolError> {
+    async fn send(&mut self, records: &[&str]) -> Result<(), EnqueueError> {
         if records.is_empty() {
             return Ok(());
         }
         let array = format!("[{}]", records.join(","));
         let deadline = self.limits.statement_deadline();
-        let (count, duplicates) = enqueue_many(self.client, &array, deadline).await?;
-        self.report.events += count - duplicates;
-        self.report.duplicates += duplicates;
+        let sent = enqueue_many(self.client, STREAM, &array, deadline).await?;
+        self.report.events += sent.events - sent.duplicates;
+        self.report.duplicates += sent.duplicates;
         Ok(())
     }
 

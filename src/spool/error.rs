@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::store::enqueue::EnqueueError;
+
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     #[error("no spool directory: set LANEKEEPER_SPOOL__DIR, XDG_STATE_HOME or HOME")]
@@ -23,16 +25,15 @@ pub enum SpoolError {
     Locked { path: PathBuf },
     #[error("cannot encode a rejected record: {source}")]
     Encode { source: serde_json::Error },
-    /// Retryable: the events are still in the spool.
-    #[error(
-        "Postgres did not take the spooled events, which are kept: {}",
-        chain(source)
-    )]
-    Database { source: tokio_postgres::Error },
-    /// Retryable: the events are still in the spool, and perhaps in Postgres as well, where a
-    /// second try finds them by their message ids.
-    #[error("Postgres did not answer in time; the spooled events are kept")]
-    TimedOut,
+    #[error("a spooled record has a good checksum and cannot be read: {source}")]
+    Decode { source: serde_json::Error },
+    /// The events are still in the spool; after a time-out perhaps in Postgres as well, where the
+    /// next drain finds them by their message ids.
+    #[error("the spooled events are kept: {}", chain(source))]
+    Enqueue {
+        #[from]
+        source: EnqueueError,
+    },
     #[error("a task of the drain died: {source}")]
     Task { source: tokio::task::JoinError },
 }

@@ -129,6 +129,10 @@ impl SessionFile {
         &self.path
     }
 
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// The next lines: at least one if there is one, at most `max_lines`, and none after
     /// `max_bytes` are reached. A line without its newline is still being written: not taken.
     pub(super) fn read(&self, max_lines: usize, max_bytes: usize) -> Result<Batch, SpoolError> {

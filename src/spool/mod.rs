@@ -43,7 +43,6 @@ use sha2::{Digest, Sha256};
 
 pub mod config;
 pub mod drain;
-pub(crate) mod enqueue;
 pub mod error;
 pub mod file;
 pub mod record;
@@ -54,6 +53,9 @@ pub use error::SpoolError;
 pub use record::Record;
 
 use crate::stream::hooks::class::Class;
+
+/// The stream that spooled events belong to.
+pub const STREAM: &str = "hooks";
 
 const EXTENSION: &str = "spool";
 const REJECTED: &str = "rejected";
@@ -71,6 +73,15 @@ pub struct Rejection {
     pub reason: String,
     pub rejected_at: jiff::Timestamp,
     pub record: Box<RawValue>,
+}
+
+/// The unsent part of a session's file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// `None` where no line is whole.
+    pub session: Option<String>,
+    pub events: usize,
+    pub bytes: u64,
 }
 
 impl Spool {
@@ -108,6 +119,23 @@ impl Spool {
                 .ok()
         });
         Ok(files)
+    }
+
+    /// What waits in a session's file; `None` where it is gone by now.
+    pub fn waiting(&self, path: &Path) -> Result<Option<Waiting>, SpoolError> {
+        let Some(file) = file::SessionFile::open(path)? else {
+            return Ok(None);
+        };
+        let batch = file.read(usize::MAX, usize::MAX)?;
+        let first = batch.lines.iter().find_map(|line| match line {
+            file::Line::Whole(json) => serde_json::from_str::<Record>(json).ok(),
+            file::Line::Torn { .. } => None,
+        });
+        Ok(Some(Waiting {
+            session: first.map(|record| record.session),
+            events: batch.lines.len(),
+            bytes: batch.end - file.offset(),
+        }))
     }
 
     /// What was rejected, in no order.

@@ -8,6 +8,9 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::STREAM;
+use crate::store::enqueue::NewEvent;
+
 /// An event that has its message id, but no place in its session's log yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
@@ -28,6 +31,18 @@ impl Record {
     pub fn to_line(&self) -> Vec<u8> {
         let json = self.to_raw();
         format!("{} {}\n", checksum(json.get().as_bytes()), json.get()).into_bytes()
+    }
+
+    /// The record as the store takes it.
+    pub fn as_event(&self) -> NewEvent<'_> {
+        NewEvent {
+            stream: STREAM,
+            session: &self.session,
+            event_type: &self.event_type,
+            payload: self.payload.get(),
+            message_id: self.message_id,
+            headers: self.headers.get(),
+        }
     }
 
     /// The record as an element of `enqueue_many`'s array.

@@ -4,11 +4,14 @@
 //! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
 
 pub mod claim;
+pub mod connect;
+pub mod enqueue;
 pub mod error;
 pub mod fetch;
 pub mod lane_connection;
 pub mod migrate;
 pub mod settle;
+pub mod subscription;
 pub mod worker;
 
 pub use error::{ErrorClass, StoreError};

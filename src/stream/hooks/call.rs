@@ -229,7 +229,9 @@ fn session_name(session: Option<&str>, cli: AgentCli) -> String {
 }
 
 fn bounded(text: &str, max: usize) -> &str {
-    let end = (0..=max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    let end = (0..=max.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 

@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Config};
 
 use crate::spool::drain::drain_session;
-use crate::spool::enqueue::{Refusal, connect, enqueue, is_unmigrated, refusal};
 use crate::spool::error::chain;
 use crate::spool::{DrainLimits, Record, Spool, SpoolError, drain};
+use crate::store::enqueue::{EnqueueError, Refusal, connect, enqueue};
 
 /// What became of a record.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,32 +70,30 @@ impl Emitter<'_> {
         client: &Client,
         record: &Record,
         deadline: Instant,
-    ) -> Result<Emitted, SpoolError> {
-        let source = match enqueue(client, record, deadline).await {
-            Ok(()) => {
+    ) -> Result<Emitted, EnqueueError> {
+        let error = match enqueue(client, &record.as_event(), deadline).await {
+            Ok(_) => {
                 self.help(client, deadline).await;
                 return Ok(Emitted::Stored);
             }
-            Err(SpoolError::Database { source }) => source,
-            Err(error) => return Err(error),
+            Err(error) => error,
         };
-        let kind = refusal(&source);
-        if matches!(kind, Refusal::Later | Refusal::SessionFull) {
-            return Err(SpoolError::Database { source });
+        let refusal = error.refusal();
+        if matches!(refusal, Refusal::Later | Refusal::SessionFull) {
+            return Err(error);
         }
-        let because = chain(&source);
+        let because = chain(&error);
         let kept_in = match self.spool.reject(record, &because) {
             Ok(path) => path,
             Err(error) => {
-                return Ok(Emitted::Lost {
-                    because: format!("{because}; {error}"),
-                });
+                let because = format!("{because}; {error}");
+                return Ok(Emitted::Lost { because });
             }
         };
-        if kind == Refusal::Payload {
+        if refusal == Refusal::Payload {
             let stand_in = record.stand_in(&because, &kept_in);
-            if let Err(error) = enqueue(client, &stand_in, deadline).await {
-                // The stand-in takes the record's place, also in the spool.
+            if let Err(error) = enqueue(client, &stand_in.as_event(), deadline).await {
+                // The record itself is safe in any case.
                 self.keep(&stand_in, told(&error));
             }
         }
@@ -107,7 +105,7 @@ impl Emitter<'_> {
         let emitted = self.keep(record, "earlier events of the session still wait".into());
         let client = match connect(database, deadline).await {
             Ok(client) => client,
-            Err(error) => return reworded(emitted, &error),
+            Err(error) => return reworded(emitted, &error.into()),
         };
         let limits = limits(deadline);
         match drain_session(&client, self.spool, &record.session, &limits).await {
@@ -179,28 +177,27 @@ fn rejected(record: &Record, paths: Vec<PathBuf>) -> Option<Emitted> {
 }
 
 fn reworded(emitted: Emitted, error: &SpoolError) -> Emitted {
+    let told = match error {
+        SpoolError::Enqueue { source } => told(source),
+        error => error.to_string(),
+    };
     match emitted {
-        Emitted::Spooled { .. } => Emitted::Spooled {
-            because: told(error),
-        },
+        Emitted::Spooled { .. } => Emitted::Spooled { because: told },
         Emitted::Lost { because } => Emitted::Lost {
-            because: format!("{because}; {}", told(error)),
+            because: format!("{because}; {told}"),
         },
         other => other,
     }
 }
 
 /// Why Postgres did not take the record.
-fn told(error: &SpoolError) -> String {
-    match error {
-        SpoolError::Database { source } if is_unmigrated(source) => {
-            format!(
-                "the database has no current schema (run `lanekeeper migrate`): {}",
-                chain(source)
-            )
-        }
-        SpoolError::Database { source } => chain(source),
-        SpoolError::TimedOut => "Postgres did not answer in time".into(),
-        error => error.to_string(),
+fn told(error: &EnqueueError) -> String {
+    if error.is_unmigrated() {
+        format!(
+            "the database has no current schema (run `lanekeeper migrate`): {}",
+            chain(error)
+        )
+    } else {
+        chain(error)
     }
 }

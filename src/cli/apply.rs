@@ -1,0 +1,181 @@
+//! `lanekeeper apply`: brings the subscriptions to what a file says, and prints the difference.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::config::Config;
+use crate::store::subscription::{self, ApplyError, Backfill};
+use crate::subscription::{Change, ChangeKind, SubscriptionFile, Target};
+
+use super::Failure;
+use super::output::{self, Output, OutputArgs};
+
+/// Sessions that get a lane in one transaction, which holds an append lock on each.
+const SESSIONS_AT_ONCE: i32 = 200;
+
+/// Bring the subscriptions to what a file says; safe to run again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The file:
+  [subscription.audit]
+  stream     = \"hooks\"
+  events     = [\"session_start\", \"agent_stop\"]
+  adapter    = \"webhook\"
+  url        = \"https://example.com/hooks\"
+  secret_env = \"AUDIT_SECRET\"
+  retry      = { schedule = [\"1s\", \"5s\", \"60s\"], max_attempts = 10, on_exhausted = \"park\" }
+  timeout    = \"15s\"
+
+Examples:
+  lanekeeper apply -f subscriptions.toml --dry-run
+  lanekeeper apply -f subscriptions.toml --prune
+  generate-subscriptions | lanekeeper apply -f -")]
+pub struct Args {
+    /// The subscription file; - reads standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Remove subscriptions that the file does not name; what they delivered stays on record
+    #[arg(long)]
+    prune: bool,
+    /// Print the difference and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+    let (text, origin) = read(&args.file)?;
+    let file = SubscriptionFile::parse(&text, &origin).map_err(Failure::usage)?;
+    let mut client = super::connect(config).await?;
+    let applied = subscription::apply(&mut client, &file, args.prune, args.dry_run).await?;
+    match args.output.output {
+        Output::Text => applied
+            .changes
+            .iter()
+            .flat_map(lines)
+            .try_for_each(output::line)?,
+        Output::Json => applied.changes.iter().try_for_each(output::json_line)?,
+    }
+    if !applied.unlisted.is_empty() {
+        eprintln!(
+            "not in the file and left alone: {} (--prune removes)",
+            applied.unlisted.join(", ")
+        );
+    }
+    if args.dry_run {
+        eprintln!("dry run: nothing was changed");
+    } else if applied
+        .changes
+        .iter()
+        .all(|change| change.change == ChangeKind::Unchanged)
+    {
+        eprintln!("nothing to change");
+    }
+    for backfill in &applied.backfills {
+        add_lanes(&client, backfill).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> Result<(String, String), Failure> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin()
+            .read_to_string(&mut text)
+            .map_err(Failure::failed)?;
+        return Ok((text, "standard input".to_owned()));
+    }
+    let origin = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((text, origin)),
+        Err(error) => Err(Failure::usage(format!("{origin} cannot be read: {error}"))),
+    }
+}
+
+/// Gives the sessions that existed before the subscription their lanes.
+async fn add_lanes(client: &Client, backfill: &Backfill) -> Result<(), Failure> {
+    let Backfill {
+        subscription_id,
+        name,
+    } = backfill;
+    eprintln!("{name}: adding lanes to the sessions that exist already");
+    let (mut after, mut batches) = (0, 0_u64);
+    while let Some(last) =
+        subscription::add_lanes(client, *subscription_id, after, SESSIONS_AT_ONCE)
+            .await
+            .map_err(|error| {
+                Failure::failed(error).advise("apply the file again: it goes on from there")
+            })?
+    {
+        after = last;
+        batches += 1;
+        if batches.is_multiple_of(50) {
+            eprintln!(
+                "{name}: about {} sessions done",
+                batches * SESSIONS_AT_ONCE as u64
+            );
+        }
+    }
+    eprintln!("{name}: done");
+    Ok(())
+}
+
+/// A change for people: `+ audit (webhook https://…)`, `~ audit retry.max_attempts 0 → 5`.
+fn lines(change: &Change) -> Vec<String> {
+    let name = match change.target {
+        Target::Stream => format!("stream {}", change.name),
+        Target::Subscription => change.name.clone(),
+    };
+    let destination = change
+        .destination
+        .as_ref()
+        .map(|place| format!(" ({place})"));
+    let destination = destination.unwrap_or_default();
+    let mut lines = match change.change {
+        ChangeKind::Unchanged => return Vec::new(),
+        ChangeKind::Created => vec![format!("+ {name}{destination}")],
+        ChangeKind::Revived => vec![format!(
+            "+ {name}{destination}, going on where it was removed"
+        )],
+        ChangeKind::Removed => vec![format!("- {name}")],
+        ChangeKind::Changed => Vec::new(),
+    };
+    lines.extend(change.fields.iter().map(|field| {
+        format!(
+            "~ {name} {} {} → {}",
+            field.field,
+            shown(&field.from),
+            shown(&field.to)
+        )
+    }));
+    lines
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "(none)".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(entries) => {
+            format!(
+                "[{}]",
+                entries.iter().map(shown).collect::<Vec<_>>().join(", ")
+            )
+        }
+        other => other.to_string(),
+    }
+}
+
+impl From<ApplyError> for Failure {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::File(error) => Self::usage(error),
+            ApplyError::Busy(_) => Self::later(error).advise("try again"),
+            ApplyError::Store(error) => Self::failed(error),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Values that are of the right type and still impossible, alone or together.
+//!
+//! A bound is where a process would fail or do harm, never what somebody thought sensible.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr as _;
+
+use tracing_subscriber::EnvFilter;
+
+use super::secret::{MASK, Secret};
+use super::{Config, Problem};
+
+/// The server frees the locks of a vanished node after this long at the earliest.
+const LOCKS_FREED_AFTER_MS: u64 = 10_000;
+const DAY_MS: u64 = 86_400_000;
+const MEBIBYTE: u64 = 1024 * 1024;
+
+pub(super) fn problems(config: &Config) -> Vec<Problem> {
+    let mut check = Check {
+        config,
+        problems: Vec::new(),
+    };
+    check.ranges();
+    check.relations();
+    check.texts();
+    check.problems
+}
+
+struct Check<'c> {
+    config: &'c Config,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn refuse(&mut self, key: &str, value: impl ToString, reason: impl Into<String>) {
+        self.problems.push(Problem::Value {
+            key: key.to_owned(),
+            value: value.to_string(),
+            origin: self.config.origins.of(key),
+            reason: reason.into(),
+        });
+    }
+
+    fn range(&mut self, key: &str, value: u64, allowed: RangeInclusive<u64>, why: &str) {
+        if !allowed.contains(&value) {
+            let (least, most) = (allowed.start(), allowed.end());
+            self.refuse(
+                key,
+                value,
+                format!("must be between {least} and {most}: {why}"),
+            );
+        }
+    }
+
+    fn ranges(&mut self) {
+        let Config {
+            database,
+            worker,
+            retention,
+            hook,
+            spool,
+            ..
+        } = self.config;
+        let connections = "PostgreSQL serves a limited number of connections";
+        let memory = "it bounds the memory of the process";
+        for (key, value, allowed, why) in [
+            (
+                "database.pool_size",
+                database.pool_size as u64,
+                1..=1_000,
+                connections,
+            ),
+            (
+                "database.connect_timeout_ms",
+                database.connect_timeout_ms,
+                1..=DAY_MS,
+                "it is a wait",
+            ),
+            (
+                "worker.lane_connections",
+                worker.lane_connections as u64,
+                1..=100,
+                connections,
+            ),
+            (
+                "worker.max_lanes",
+                worker.max_lanes as u64,
+                1..=1_000_000,
+                "each lane takes an entry of the server's lock table",
+            ),
+            (
+                "worker.concurrency",
+                worker.concurrency as u64,
+                1..=1_000_000,
+                memory,
+            ),
+            (
+                "worker.prefetch_bytes",
+                worker.prefetch_bytes as u64,
+                MEBIBYTE..=1 << 40,
+                memory,
+            ),
+            ("worker.batch", worker.batch as u64, 1..=10_000, memory),
+            (
+                "worker.poll_floor_ms",
+                worker.poll_floor_ms,
+                1..=60_000,
+                "0 would ask without pause, and more leaves work lying when notifications fail",
+            ),
+            (
+                "worker.heartbeat_ms",
+                worker.heartbeat_ms,
+                100..=DAY_MS,
+                "each beat is written",
+            ),
+            (
+                "worker.trust_ms",
+                worker.trust_ms,
+                100..=DAY_MS,
+                "a round trip takes its time",
+            ),
+            (
+                "worker.mark_after_ms",
+                worker.mark_after_ms,
+                1..=DAY_MS,
+                "every mark is written",
+            ),
+            (
+                "worker.shutdown_grace_ms",
+                worker.shutdown_grace_ms,
+                0..=DAY_MS,
+                "it is a wait",
+            ),
+            (
+                "worker.max_crashes",
+                u64::from(worker.max_crashes),
+                1..=1_000,
+                "an event must be tried once, and must not take down workers for ever",
+            ),
+            (
+                "retention.days",
+                u64::from(retention.days),
+                1..=36_500,
+                "partitions are whole days",
+            ),
+            (
+                "retention.partitions_ahead_days",
+                u64::from(retention.partitions_ahead_days),
+                1..=365,
+                "tomorrow's events need their partition before midnight, and each costs planning",
+            ),
+            (
+                "retention.dedupe_days",
+                u64::from(retention.dedupe_days),
+                1..=36_500,
+                "a key that is forgotten at once recognises nothing",
+            ),
+            (
+                "hook.timeout_ms",
+                hook.timeout_ms,
+                1..=10_000,
+                "it is time taken from the agent",
+            ),
+            (
+                "hook.stdin_timeout_ms",
+                hook.stdin_timeout_ms,
+                1..=60_000,
+                "it is time taken from the agent",
+            ),
+            (
+                "hook.max_input_bytes",
+                hook.max_input_bytes as u64,
+                1_024..=1 << 30,
+                memory,
+            ),
+            (
+                "spool.interval_ms",
+                spool.interval_ms,
+                10..=3_600_000,
+                "spooled events wait that long",
+            ),
+            (
+                "spool.max_bytes",
+                spool.max_bytes,
+                MEBIBYTE..=1 << 50,
+                "it bounds the disk",
+            ),
+        ] {
+            self.range(key, value, allowed, why);
+        }
+    }
+
+    fn relations(&mut self) {
+        let worker = &self.config.worker;
+        let frozen = worker.frozen_after_ms;
+        if worker.heartbeat_ms.saturating_mul(3) > frozen {
+            self.refuse(
+                "worker.frozen_after_ms",
+                frozen,
+                format!(
+                    "must be at least three times worker.heartbeat_ms = {}: one late beat would \
+                     end a healthy worker",
+                    worker.heartbeat_ms
+                ),
+            );
+        }
+        let freed_after = frozen.min(LOCKS_FREED_AFTER_MS);
+        if worker.trust_ms >= freed_after {
+            self.refuse(
+                "worker.trust_ms",
+                worker.trust_ms,
+                format!(
+                    "must be less than {freed_after}, after which others may hold its lanes: two \
+                     workers would deliver one session"
+                ),
+            );
+        }
+        if worker.mark_after_ms >= worker.trust_ms {
+            self.refuse(
+                "worker.mark_after_ms",
+                worker.mark_after_ms,
+                format!("must be less than worker.trust_ms = {}", worker.trust_ms),
+            );
+        }
+        if worker.lane_connections > worker.max_lanes {
+            self.refuse(
+                "worker.lane_connections",
+                worker.lane_connections,
+                format!(
+                    "must not exceed worker.max_lanes = {}: the rest would hold nothing",
+                    worker.max_lanes
+                ),
+            );
+        }
+    }
+
+    fn texts(&mut self) {
+        let Config {
+            database,
+            redis,
+            http,
+            log,
+            hook,
+            ..
+        } = self.config;
+        if let Some(Err(error)) = database.url.as_ref().map(postgres_url) {
+            self.refuse(
+                "database.url",
+                MASK,
+                format!("must be a PostgreSQL URL: {error}"),
+            );
+        }
+        if let Some(Err(error)) = redis.url.as_ref().map(|url| url::Url::parse(url.expose())) {
+            self.refuse("redis.url", MASK, format!("must be a URL: {error}"));
+        }
+        if !http.listen.ip().is_loopback() {
+            self.refuse(
+                "http.listen",
+                http.listen,
+                "must be a loopback address: without access tokens whoever reaches it may read \
+                 and operate everything",
+            );
+        }
+        if let Err(error) = EnvFilter::try_new(&log.filter) {
+            self.refuse("log.filter", &log.filter, error.to_string());
+        }
+        if let Some(entry) = hook.allow.iter().find(|entry| entry.trim().is_empty()) {
+            self.refuse(
+                "hook.allow",
+                format!("{entry:?}"),
+                "an event type must not be empty",
+            );
+        }
+    }
+}
+
+fn postgres_url(url: &Secret) -> Result<(), String> {
+    use std::error::Error as _;
+
+    match tokio_postgres::Config::from_str(url.expose()) {
+        Ok(_) => Ok(()),
+        // The cause names options, never their values.
+        Err(error) => Err(error
+            .source()
+            .map_or_else(|| error.to_string(), ToString::to_string)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut Config)) -> Vec<String> {
+        let mut config = Config::default();
+        change(&mut config);
+        problems(&config).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_value_outside_its_range_is_refused_with_key_value_source_and_reason() {
+        assert_eq!(
+            refused(|config| config.worker.poll_floor_ms = 0),
+            [
+                "default: worker.poll_floor_ms = 0: must be between 1 and 60000: 0 would ask \
+                 without pause, and more leaves work lying when notifications fail"
+            ]
+        );
+        assert_eq!(refused(|config| config.retention.days = 0).len(), 1);
+    }
+
+    #[test]
+    fn a_trust_window_that_outlives_the_locks_is_refused() {
+        let found = refused(|config| config.worker.trust_ms = 10_000);
+        assert!(found[0].contains("must be less than 10000"), "{found:?}");
+        let found = refused(|config| {
+            config.worker.heartbeat_ms = 1_000;
+            config.worker.frozen_after_ms = 5_000;
+        });
+        assert!(found[0].contains("must be less than 5000"), "{found:?}");
+    }
+
+    #[test]
+    fn one_late_heartbeat_must_not_look_frozen() {
+        let found = refused(|config| config.worker.heartbeat_ms = 10_001);
+        assert!(
+            found[0].starts_with("default: worker.frozen_after_ms = 30000"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_listener_that_others_reach_is_refused_while_there_are_no_tokens() {
+        let found = refused(|config| config.http.listen = ([0, 0, 0, 0], 8080).into());
+        assert!(found[0].contains("loopback"), "{found:?}");
+        assert!(refused(|config| config.http.listen = "[::1]:0".parse().unwrap()).is_empty());
+    }
+
+    #[test]
+    fn a_log_filter_that_does_not_parse_is_refused() {
+        assert_eq!(
+            refused(|config| config.log.filter = "info,[".into()).len(),
+            1
+        );
+    }
+}

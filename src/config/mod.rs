@@ -1,0 +1,175 @@
+//! The configuration: every setting once, with its default, meaning and unit.
+//!
+//! Layers, the later over the earlier: the defaults below; the file (`--config`, else
+//! `lanekeeper.toml` in the working directory where it exists); `DATABASE_URL`, `REDIS_URL` and
+//! `RUST_LOG`; `LANEKEEPER_<SECTION>__<KEY>`. A secret may instead be given as the path of a file
+//! that holds it, by the same variable with `_FILE` appended.
+//!
+//! A loaded [`Config`] is possible: unknown keys, values of the wrong type and values that cannot
+//! work together are refused by [`Config::load`], all of them at once and each with its source.
+
+mod check;
+mod environment;
+mod file;
+mod load;
+mod problem;
+mod schema;
+mod secret;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use load::{Effective, Origins};
+pub use problem::{ConfigError, Origin, Problem};
+pub use secret::Secret;
+
+pub use crate::spool::config::SpoolConfig;
+pub use crate::stream::hooks::config::HookConfig;
+
+/// Everything that can be set. Field names are the keys.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Config {
+    pub database: DatabaseConfig,
+    pub redis: RedisConfig,
+    pub worker: WorkerConfig,
+    pub retention: RetentionConfig,
+    pub http: HttpConfig,
+    pub hook: HookConfig,
+    pub spool: SpoolConfig,
+    pub dev: DevConfig,
+    pub log: LogConfig,
+    /// Where each setting that is not a default came from.
+    #[serde(skip)]
+    pub origins: Origins,
+}
+
+impl Config {
+    /// Reads the file and this process's environment. A `file` that is given must exist.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        load::load(file, std::env::vars_os())
+    }
+}
+
+/// Declares a section so that a setting's type, default and meaning stand in one place.
+macro_rules! section {
+    ($(#[$about:meta])* $name:ident {
+        $($(#[$meaning:meta])* $key:ident: $type:ty = $default:expr,)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Deserialize, Serialize)]
+        pub struct $name {
+            $($(#[$meaning])* pub $key: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default,)* }
+            }
+        }
+    };
+}
+
+section! {
+    /// The one PostgreSQL that everything is kept in.
+    DatabaseConfig {
+        /// Secret. A direct connection, not through a transaction pooler: workers hold
+        /// session-level locks. Needed by every command that talks to Postgres.
+        url: Option<Secret> = None,
+        /// Connections for statements that hold no lane: settings, status, housekeeping.
+        pool_size: usize = 8,
+        /// Milliseconds until a connection attempt is given up.
+        connect_timeout_ms: u64 = 5_000,
+    }
+}
+
+section! {
+    /// Holds only what may be lost: shared rate limits.
+    RedisConfig {
+        /// Secret. Without it each process keeps to its own share of a rate.
+        url: Option<Secret> = None,
+    }
+}
+
+section! {
+    /// The claim loop and its deliveries.
+    WorkerConfig {
+        /// Connections that hold lane locks, each with its share of `max_lanes`.
+        lane_connections: usize = 2,
+        /// Lanes held at once by one process. Replicas × this must fit the server's lock table.
+        max_lanes: usize = 512,
+        /// Deliveries under way at once in one process.
+        concurrency: usize = 256,
+        /// Bytes of payload fetched ahead of delivery, over all lanes of the process.
+        prefetch_bytes: usize = 16 * 1024 * 1024,
+        /// Events fetched per lane at once.
+        batch: usize = 100,
+        /// Milliseconds between looks for work when no notification comes.
+        poll_floor_ms: u64 = 1_000,
+        /// Milliseconds between two signs of life of a worker.
+        heartbeat_ms: u64 = 5_000,
+        /// Milliseconds without a sign of life until peers end a worker's connections.
+        frozen_after_ms: u64 = 30_000,
+        /// Milliseconds since the last confirmed round trip for which a worker believes in its
+        /// locks. Less than anything that can free them behind its back.
+        trust_ms: u64 = 8_000,
+        /// Milliseconds until a delivery counts as slow and its lane's token is put away, so
+        /// that other claims need not walk past it.
+        mark_after_ms: u64 = 50,
+        /// Milliseconds that running deliveries get to finish after SIGTERM.
+        shutdown_grace_ms: u64 = 25_000,
+        /// Whether deliveries may go to private, loopback and link-local addresses.
+        allow_private_targets: bool = false,
+        /// Workers that an event may take down with it before it counts as exhausted.
+        max_crashes: u32 = 3,
+    }
+}
+
+section! {
+    /// How long things are kept.
+    RetentionConfig {
+        /// Days that delivered events stay in the log.
+        days: u32 = 7,
+        /// Days for which partitions of the log are created ahead.
+        partitions_ahead_days: u32 = 7,
+        /// Days for which a repeated dedupe key is recognised.
+        dedupe_days: u32 = 30,
+    }
+}
+
+section! {
+    /// The listener of `worker` and `dev`.
+    HttpConfig {
+        /// Address and port; port 0 takes a free one.
+        listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+    }
+}
+
+section! {
+    /// `lanekeeper dev`, which starts a private PostgreSQL.
+    DevConfig {
+        /// The folder with `initdb` and `postgres`; by default the newest that is installed.
+        postgres_bin: Option<PathBuf> = None,
+        /// The folder for the private server's data; by default one that goes with the process.
+        data_dir: Option<PathBuf> = None,
+    }
+}
+
+section! {
+    /// What the process says about itself, on standard error.
+    LogConfig {
+        /// `text` for people, `json` for collectors.
+        format: LogFormat = LogFormat::Text,
+        /// Levels by target, in the syntax of `RUST_LOG`.
+        filter: String = "info".to_owned(),
+    }
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}

@@ -1,0 +1,98 @@
+//! What can be wrong with a configuration, and where a setting came from.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::toml_file::Position;
+
+/// Where a setting's value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File {
+        path: PathBuf,
+        line: usize,
+    },
+    /// The environment variable's name.
+    Variable(String),
+    /// The file that a `…_FILE` variable named.
+    SecretFile {
+        variable: String,
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::SecretFile { variable, path } => write!(f, "{variable} ({})", path.display()),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error("{origin}: unknown key {key}{}", suggestion(nearest.as_deref()))]
+    UnknownKey {
+        key: String,
+        origin: Origin,
+        nearest: Option<String>,
+    },
+    #[error("environment: unknown variable {variable}{}", suggestion(nearest.as_deref()))]
+    UnknownVariable {
+        variable: String,
+        nearest: Option<String>,
+    },
+    #[error("{origin}: {key} = {value}: {reason}")]
+    Value {
+        key: String,
+        value: String,
+        origin: Origin,
+        reason: String,
+    },
+    #[error("{variable}: the file {} cannot be read: {reason}", path.display())]
+    SecretFile {
+        variable: String,
+        path: PathBuf,
+        reason: io::Error,
+    },
+    #[error("{variable} and {variable}_FILE are both set: keep one of them")]
+    SecretTwice { variable: String },
+    #[error("{variable}: the value is not valid UTF-8")]
+    NotUnicode { variable: String },
+}
+
+fn suggestion(nearest: Option<&str>) -> String {
+    nearest
+        .map(|known| format!(" (did you mean {known}?)"))
+        .unwrap_or_default()
+}
+
+/// Why there is no configuration to start with.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("the configuration file {} does not exist", path.display())]
+    FileMissing { path: PathBuf },
+    #[error("the configuration file {} cannot be read", path.display())]
+    FileUnreadable { path: PathBuf, source: io::Error },
+    #[error("{}:{position}: not valid TOML: {message}", path.display())]
+    FileSyntax {
+        path: PathBuf,
+        position: Position,
+        message: String,
+    },
+    #[error("the configuration is refused{}", list(.0))]
+    Refused(Vec<Problem>),
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(|problem| format!("\n  {problem}"))
+        .collect()
+}

@@ -1,0 +1,354 @@
+//! Brings the subscriptions to what a file asks for, in one transaction.
+//!
+//! One `apply` runs at a time: the second waits for the first's commit and then compares with what
+//! that left. A dry run is the same comparison in a read-only transaction.
+//!
+//! Two changes leave lanes behind that have events to deliver and no token (I13): a subscription
+//! that comes back after its removal, and one whose filter changes. Their lanes are woken in the
+//! same transaction. An append that still sees the old state holds its session's append lock until
+//! it commits, so that the holder of a woken lane cannot go idle before that.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, IsolationLevel, Row, Transaction};
+
+use crate::store::StoreError;
+use crate::subscription::{
+    Change, ChangeKind, Current, Definition, Events, Existing, FileError, Plan, Retry, Start, Step,
+    StreamDefinition, SubscriptionFile,
+};
+
+use super::{load, row};
+
+/// Of the namespace in migrations/0002_append.sql.
+const APPLY_LOCK: i64 = 0x004C_4B08 << 40;
+/// Bounds the wait for another `apply`.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '30s'";
+
+pub const LOCK: &str = include_str!("../sql/apply_lock.sql");
+pub const STREAM_LIST: &str = include_str!("../sql/stream_list.sql");
+pub const STREAM_PUT: &str = include_str!("../sql/stream_put.sql");
+pub const STREAM_NEEDS_LANES: &str = include_str!("../sql/stream_needs_lanes.sql");
+pub const CREATE: &str = include_str!("../sql/subscription_create.sql");
+pub const CHANGE: &str = include_str!("../sql/subscription_change.sql");
+pub const REMOVE: &str = include_str!("../sql/subscription_remove.sql");
+pub const RECORD: &str = include_str!("../sql/subscription_record.sql");
+pub const WAKE: &str = include_str!("../sql/subscription_wake.sql");
+pub const LACKS_LANES: &str = include_str!("../sql/subscription_lacks_lanes.sql");
+pub const ADD_LANES: &str = include_str!("../sql/add_lanes.sql");
+
+/// Why nothing was applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("another apply is under way and did not finish within 30 s; nothing was changed")]
+    Busy(#[source] tokio_postgres::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What was done, or what a dry run would have done.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    pub changes: Vec<Change>,
+    /// In force, not in the file, and left alone.
+    pub unlisted: Vec<String>,
+    /// Subscriptions that start at the earliest event and lack lanes: loop [`add_lanes`] over
+    /// each. Empty after a dry run.
+    pub backfills: Vec<Backfill>,
+}
+
+/// A subscription whose lanes are still to be created for sessions that existed before it.
+#[derive(Clone, Debug)]
+pub struct Backfill {
+    pub subscription_id: i32,
+    pub name: String,
+}
+
+/// Compares and, unless it is a dry run, applies.
+///
+/// # Errors
+/// Nothing was changed, unless the connection broke during the commit: then apply again, which
+/// does what is missing.
+pub async fn apply(
+    client: &mut Client,
+    file: &SubscriptionFile,
+    prune: bool,
+    dry_run: bool,
+) -> Result<Applied, ApplyError> {
+    // Read committed: what is read after the lock must include what its last holder committed.
+    let transaction = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .read_only(dry_run)
+        .start()
+        .await
+        .map_err(StoreError::on("starting the apply"))?;
+    lock(&transaction).await?;
+
+    let (current, mut stream_ids) = current(&transaction).await?;
+    let plan = Plan::new(&current, file, prune)?;
+    let mut backfills = Vec::new();
+    if !dry_run {
+        for step in plan
+            .streams
+            .iter()
+            .filter(|step| step.kind != ChangeKind::Unchanged)
+        {
+            let id = put_stream(&transaction, step).await?;
+            stream_ids.insert(step.name.clone(), id);
+        }
+        for step in &plan.subscriptions {
+            execute(&transaction, step, &stream_ids).await?;
+        }
+        backfills = lacking_lanes(&transaction, &plan).await?;
+        if !plan.is_empty() {
+            transaction
+                .batch_execute("NOTIFY lanekeeper")
+                .await
+                .map_err(StoreError::on("notifying the workers"))?;
+        }
+    }
+    transaction
+        .commit()
+        .await
+        .map_err(StoreError::on("committing the apply"))?;
+    Ok(Applied {
+        changes: plan.changes(),
+        unlisted: plan.unlisted,
+        backfills,
+    })
+}
+
+/// Adds the lanes of up to `limit` sessions after `after_session`. Returns the last session
+/// handled; `None` when all are done.
+///
+/// # Errors
+/// Nothing of this call was done; it can be repeated.
+pub async fn add_lanes(
+    client: &Client,
+    subscription_id: i32,
+    after_session: i64,
+    limit: i32,
+) -> Result<Option<i64>, StoreError> {
+    let operation = "adding lanes to sessions that exist already";
+    let row = client
+        .query_one(ADD_LANES, &[&subscription_id, &after_session, &limit])
+        .await
+        .map_err(StoreError::on(operation))?;
+    row.try_get("last_session")
+        .map_err(StoreError::on(operation))
+}
+
+async fn lock(transaction: &Transaction<'_>) -> Result<(), ApplyError> {
+    let operation = "waiting for another apply";
+    transaction
+        .batch_execute(LOCK_TIMEOUT)
+        .await
+        .map_err(StoreError::on(operation))?;
+    match transaction.execute(LOCK, &[&APPLY_LOCK]).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            Err(ApplyError::Busy(error))
+        }
+        Err(error) => Err(StoreError::on(operation)(error).into()),
+    }
+}
+
+async fn current(
+    transaction: &Transaction<'_>,
+) -> Result<(Current, BTreeMap<String, i32>), StoreError> {
+    let operation = "loading the streams";
+    let mut current = Current::default();
+    let mut ids = BTreeMap::new();
+    let rows = transaction
+        .query(STREAM_LIST, &[])
+        .await
+        .map_err(StoreError::on(operation))?;
+    for row in &rows {
+        let (name, id, definition) = stream_from_row(row).map_err(StoreError::on(operation))?;
+        ids.insert(name.clone(), id);
+        current.streams.insert(name, definition);
+    }
+    for subscription in load(transaction).await? {
+        let (name, removed) = (subscription.name.as_ref().to_owned(), subscription.removed);
+        let definition = subscription.definition();
+        current.subscriptions.insert(
+            name,
+            Existing {
+                definition,
+                removed,
+            },
+        );
+    }
+    Ok((current, ids))
+}
+
+fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_postgres::Error> {
+    let definition = StreamDefinition {
+        max_payload_bytes: row::count(row, "max_payload_bytes")?,
+        fan_out: Events::from_column(row.try_get("fan_out")?),
+        critical: Events::from_column(row.try_get("critical")?),
+        retry: Retry {
+            schedule: row::schedule(row)?,
+            max_attempts: row::count(row, "max_attempts")?,
+            on_exhausted: row.try_get("on_exhausted")?,
+        },
+    };
+    Ok((row.try_get("name")?, row.try_get("stream_id")?, definition))
+}
+
+async fn put_stream(
+    transaction: &Transaction<'_>,
+    step: &Step<StreamDefinition>,
+) -> Result<i32, StoreError> {
+    let operation = "writing a stream";
+    let StreamDefinition {
+        max_payload_bytes,
+        fan_out,
+        critical,
+        retry,
+    } = &step.definition;
+    let row = transaction
+        .query_one(
+            STREAM_PUT,
+            &[
+                &step.name,
+                &int(*max_payload_bytes),
+                &fan_out.as_column(),
+                &critical.as_column(),
+                &schedule(retry),
+                &int(retry.max_attempts),
+                &retry.on_exhausted.as_str(),
+            ],
+        )
+        .await
+        .map_err(StoreError::on(operation))?;
+    row.try_get("stream_id").map_err(StoreError::on(operation))
+}
+
+async fn execute(
+    transaction: &Transaction<'_>,
+    step: &Step<Definition>,
+    stream_ids: &BTreeMap<String, i32>,
+) -> Result<(), StoreError> {
+    let operation = "writing a subscription";
+    let Step {
+        name,
+        kind,
+        definition,
+        ..
+    } = step;
+    // The plan knows no stream without an id: it is the file's, put above, or was loaded.
+    let stream_id = stream_ids.get(&definition.stream);
+    let retry = &definition.retry;
+    let (schedule, max_attempts) = (schedule(retry), int(retry.max_attempts));
+    let (events, concurrency) = (definition.events.as_column(), int(definition.concurrency));
+    let (start, on_exhausted) = (definition.start.as_str(), retry.on_exhausted.as_str());
+    let mut columns: Vec<&(dyn ToSql + Sync)> = vec![
+        name,
+        &definition.adapter,
+        &events,
+        &start,
+        &definition.settings,
+        &schedule,
+        &max_attempts,
+        &on_exhausted,
+        &definition.coalesce,
+        &concurrency,
+        &definition.history,
+    ];
+    let statement = match kind {
+        ChangeKind::Unchanged => return Ok(()),
+        ChangeKind::Created => {
+            columns.push(&stream_id);
+            CREATE
+        }
+        ChangeKind::Changed | ChangeKind::Revived => CHANGE,
+        ChangeKind::Removed => {
+            columns.truncate(1);
+            REMOVE
+        }
+    };
+    let written = transaction
+        .query_one(statement, &columns)
+        .await
+        .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    let (id, version): (i32, i64) = written.map_err(StoreError::on(operation))?;
+
+    let record = record(step);
+    transaction
+        .execute(RECORD, &[&id, &version, &record])
+        .await
+        .map_err(StoreError::on("recording a subscription's version"))?;
+    if matches!(kind, ChangeKind::Created | ChangeKind::Revived) {
+        transaction
+            .execute(STREAM_NEEDS_LANES, &[&stream_id])
+            .await
+            .map_err(StoreError::on("announcing a subscription to its stream"))?;
+    }
+    if *kind == ChangeKind::Revived || (*kind == ChangeKind::Changed && step.changes("events")) {
+        transaction
+            .execute(WAKE, &[&id])
+            .await
+            .map_err(StoreError::on("waking a subscription's lanes"))?;
+    }
+    Ok(())
+}
+
+/// What `subscription_version` keeps of a step.
+fn record(step: &Step<Definition>) -> Value {
+    let mut record = json!(step.definition);
+    if step.kind == ChangeKind::Removed {
+        record["removed"] = Value::Bool(true);
+    }
+    record
+}
+
+/// Looks at unchanged subscriptions too: an earlier apply may have ended before its backfill did.
+async fn lacking_lanes(
+    transaction: &Transaction<'_>,
+    plan: &Plan,
+) -> Result<Vec<Backfill>, StoreError> {
+    let operation = "looking for sessions without a lane";
+    let mut backfills = Vec::new();
+    for subscription in load(transaction).await? {
+        let planned = plan
+            .subscriptions
+            .iter()
+            .any(|step| step.name == *subscription.name);
+        if !planned || subscription.removed || subscription.start_from != Start::Earliest {
+            continue;
+        }
+        let row = transaction
+            .query_one(LACKS_LANES, &[&subscription.id])
+            .await
+            .map_err(StoreError::on(operation))?;
+        if row.try_get("lacking").map_err(StoreError::on(operation))? {
+            let name = subscription.name.as_ref().to_owned();
+            backfills.push(Backfill {
+                subscription_id: subscription.id,
+                name,
+            });
+        }
+    }
+    Ok(backfills)
+}
+
+fn schedule(retry: &Retry) -> Vec<i32> {
+    retry
+        .schedule
+        .iter()
+        .map(|wait: &Duration| int(wait.as_millis()))
+        .collect()
+}
+
+/// For values that the file's bounds keep far below the limit.
+fn int<T: TryInto<i32>>(value: T) -> i32 {
+    value.try_into().unwrap_or(i32::MAX)
+}

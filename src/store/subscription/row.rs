@@ -1,0 +1,58 @@
+//! Columns in the types of the program. A value that the schema allows and this release does not
+//! know is an error of the column, like any other that cannot be read.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, Type, accepts};
+
+use crate::subscription::{Exhaustion, Start};
+
+type Unreadable = Box<dyn Error + Sync + Send>;
+
+fn from_word<T: Copy>(raw: &[u8], all: &[T], word: fn(T) -> &'static str) -> Result<T, Unreadable> {
+    let given = std::str::from_utf8(raw)?;
+    let found = all.iter().copied().find(|value| word(*value) == given);
+    found.ok_or_else(|| format!("{given:?} is not known to this release").into())
+}
+
+impl FromSql<'_> for Exhaustion {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &Self::ALL, Self::as_str)
+    }
+}
+
+impl FromSql<'_> for Start {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &Self::ALL, Self::as_str)
+    }
+}
+
+/// An `int` that a CHECK keeps from being negative.
+struct Count(u32);
+
+impl<'a> FromSql<'a> for Count {
+    accepts!(INT4);
+
+    fn from_sql(sql_type: &Type, raw: &'a [u8]) -> Result<Self, Unreadable> {
+        Ok(Self(u32::try_from(i32::from_sql(sql_type, raw)?)?))
+    }
+}
+
+pub(super) fn count(row: &Row, column: &str) -> Result<u32, tokio_postgres::Error> {
+    Ok(row.try_get::<_, Count>(column)?.0)
+}
+
+/// The column `retry_schedule_ms`.
+pub(super) fn schedule(row: &Row) -> Result<Vec<Duration>, tokio_postgres::Error> {
+    let waits: Vec<Count> = row.try_get("retry_schedule_ms")?;
+    Ok(waits
+        .into_iter()
+        .map(|millis| Duration::from_millis(millis.0.into()))
+        .collect())
+}

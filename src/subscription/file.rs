@@ -1,0 +1,337 @@
+//! The file for `apply`: `[subscription.NAME]` and `[stream.NAME]` sections.
+//!
+//! Every problem is found in one pass and reported with its line, its column and, for a wrong key,
+//! the key that was meant. Keys that are not the subscription's own are the adapter's, which
+//! judges them. What the file leaves open stays open here: `plan` resolves it by the stream.
+//! Secrets never come in: a file that holds one is refused.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use toml::de::{DeTable, DeValue};
+
+use crate::adapter::{self, SettingsError};
+use crate::toml_file::Position;
+
+use super::definition::{Events, Exhaustion, Start};
+use super::problem::{FileError, Problem};
+use super::section::{Entry, Section};
+use super::value;
+
+/// What a file asks for.
+#[derive(Clone, Debug)]
+pub struct SubscriptionFile {
+    /// The file's name as the user gave it.
+    pub origin: String,
+    pub streams: Vec<StreamSection>,
+    pub subscriptions: Vec<SubscriptionSection>,
+}
+
+/// `[stream.NAME]`. `None`: as it is, or the default of a new stream.
+#[derive(Clone, Debug)]
+pub struct StreamSection {
+    pub name: String,
+    pub max_payload_bytes: Option<u32>,
+    pub fan_out: Option<Events>,
+    pub critical: Option<Events>,
+    pub retry: RetrySection,
+}
+
+/// `[subscription.NAME]`. `None`: the stream's.
+#[derive(Clone, Debug)]
+pub struct SubscriptionSection {
+    pub name: String,
+    pub position: Position,
+    pub stream: String,
+    pub adapter: String,
+    pub events: Option<Events>,
+    pub start: Start,
+    pub retry: RetrySection,
+    /// Default: where the stream says which events are critical.
+    pub coalesce: Option<bool>,
+    /// Lanes delivered at once by one worker.
+    pub concurrency: u32,
+    pub history: bool,
+    /// The adapter's own, checked by it.
+    pub settings: Value,
+}
+
+/// `retry = { … }`.
+#[derive(Clone, Debug, Default)]
+pub struct RetrySection {
+    pub schedule: Option<Vec<Duration>>,
+    pub max_attempts: Option<u32>,
+    pub on_exhausted: Option<Exhaustion>,
+}
+
+/// Keys of these names, or that end so, hold secrets.
+const SECRETS: [&str; 4] = ["secret", "password", "token", "api_key"];
+
+/// The file's `timeout`, as adapters know it.
+const TIMEOUT_MS: &str = "timeout_ms";
+
+impl SubscriptionFile {
+    /// Reads the text of a file; `origin` names it in messages.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
+        let refused = |problems| FileError {
+            origin: origin.to_owned(),
+            problems,
+        };
+        let document = DeTable::parse(text).map_err(|error| {
+            let position = Position::of_error(text, &error);
+            let reason = format!("not valid TOML: {}", error.message());
+            refused(vec![Problem {
+                position,
+                key: String::new(),
+                reason,
+            }])
+        })?;
+        let mut reader = Reader {
+            text,
+            problems: Vec::new(),
+        };
+        let (streams, subscriptions) = reader.read(document.get_ref());
+        if !reader.problems.is_empty() {
+            reader.problems.sort_by_key(|problem| problem.position);
+            return Err(refused(reader.problems));
+        }
+        Ok(Self {
+            origin: origin.to_owned(),
+            streams,
+            subscriptions,
+        })
+    }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    problems: Vec<Problem>,
+}
+
+impl<'t> Reader<'t> {
+    fn read(
+        &mut self,
+        document: &'t DeTable<'t>,
+    ) -> (Vec<StreamSection>, Vec<SubscriptionSection>) {
+        let (mut streams, mut subscriptions) = (Vec::new(), Vec::new());
+        for (family, sections) in document {
+            let (name, offset) = (family.get_ref().as_ref(), family.span().start);
+            let known = matches!(name, "stream" | "subscription");
+            let DeValue::Table(sections) = sections.get_ref() else {
+                self.refuse(
+                    offset,
+                    name,
+                    "unknown key; write [subscription.NAME] sections",
+                );
+                continue;
+            };
+            if !known {
+                let reason = format!("unknown section; did you mean [subscription.{name}]?");
+                self.refuse(offset, name, reason);
+                continue;
+            }
+            for (key, content) in sections {
+                let path = format!("{name}.{}", key.get_ref());
+                let DeValue::Table(table) = content.get_ref() else {
+                    let reason = format!("must be a table: write [{name}.NAME] above it");
+                    self.refuse(key.span().start, &path, reason);
+                    continue;
+                };
+                let section = Section::new(self.text, path, key.span().start, table);
+                if name == "stream" {
+                    streams.push(self.stream(key.get_ref(), section));
+                } else {
+                    subscriptions.extend(self.subscription(key.get_ref(), section));
+                }
+            }
+        }
+        (streams, subscriptions)
+    }
+
+    fn refuse(&mut self, offset: usize, key: &str, reason: impl Into<String>) {
+        let position = Position::of(self.text, offset);
+        self.problems.push(Problem {
+            position,
+            key: key.to_owned(),
+            reason: reason.into(),
+        });
+    }
+
+    fn stream(&mut self, name: &str, mut section: Section<'t>) -> StreamSection {
+        if !is_stream_name(name) {
+            section.refuse_whole(
+                "a stream's name starts with a-z and goes on with a-z, 0-9, _ . -, at most 63",
+            );
+        }
+        let stream = StreamSection {
+            name: name.to_owned(),
+            max_payload_bytes: section.take("max_payload_bytes", value::whole(1_024..=268_435_455)),
+            fan_out: section.take("fan_out", value::events),
+            critical: section.take("critical", value::events),
+            retry: self.retry(&mut section),
+        };
+        self.problems.extend(section.finish());
+        stream
+    }
+
+    fn subscription(
+        &mut self,
+        name: &str,
+        mut section: Section<'t>,
+    ) -> Option<SubscriptionSection> {
+        if !is_subscription_name(name) {
+            section.refuse_whole(
+                "a subscription's name starts with a letter or digit and goes on with letters, \
+                 digits, _ . -, at most 100",
+            );
+        }
+        let position = section.position();
+        let stream = section.require("stream", value::text);
+        let adapter = section.require("adapter", value::text);
+        let events = section.take("events", value::events);
+        let start = section.take("start", value::choice(&Start::ALL, Start::as_str));
+        let retry = self.retry(&mut section);
+        let coalesce = section.take("coalesce", value::flag);
+        let concurrency = section.take("concurrency", value::whole(1..=10_000));
+        let history = section.take("history", value::flag);
+        let timeout = section.take("timeout", value::duration);
+        let settings = adapter
+            .as_deref()
+            .map(|adapter| settings(adapter, timeout, &mut section));
+        self.problems.append(&mut section.problems);
+        Some(SubscriptionSection {
+            name: name.to_owned(),
+            position,
+            stream: stream?,
+            adapter: adapter?,
+            events,
+            start: start.unwrap_or(Start::Latest),
+            retry,
+            coalesce,
+            concurrency: concurrency.unwrap_or(64),
+            history: history.unwrap_or(false),
+            settings: settings?,
+        })
+    }
+
+    fn retry(&mut self, parent: &mut Section<'t>) -> RetrySection {
+        let Some(mut section) = parent.section("retry") else {
+            return RetrySection::default();
+        };
+        let retry = RetrySection {
+            schedule: section.take("schedule", value::schedule),
+            max_attempts: section.take("max_attempts", value::whole(0..=1_000_000)),
+            on_exhausted: section.take(
+                "on_exhausted",
+                value::choice(&Exhaustion::ALL, Exhaustion::as_str),
+            ),
+        };
+        self.problems.extend(section.finish());
+        retry
+    }
+}
+
+/// What is left of a subscription's section is its adapter's, which judges it.
+fn settings(adapter: &str, timeout: Option<Duration>, section: &mut Section<'_>) -> Value {
+    let entries = section.rest();
+    let mut settings = Map::new();
+    if let Some(timeout) = timeout {
+        settings.insert(
+            TIMEOUT_MS.to_owned(),
+            Value::from(timeout.as_millis() as u64),
+        );
+    }
+    for entry in &entries {
+        if let Some(reason) = secret(entry) {
+            section.refuse(entry.offset, entry.name, reason);
+            continue;
+        }
+        match value::json(entry.value.get_ref()) {
+            Ok(value) => {
+                settings.insert(entry.name.to_owned(), value);
+            }
+            Err(reason) => section.refuse(entry.value.span().start, entry.name, reason),
+        }
+    }
+    let settings = Value::Object(settings);
+    if let Err(error) = adapter::check(adapter, &settings) {
+        refuse_settings(&error, &entries, section);
+    }
+    settings
+}
+
+/// Why a key may not stand in a file whose content goes to the database.
+fn secret(entry: &Entry<'_>) -> Option<String> {
+    let name = entry.name.to_lowercase();
+    if SECRETS
+        .iter()
+        .any(|secret| name == *secret || name.ends_with(&format!("_{secret}")))
+    {
+        return Some(
+            "secrets never enter the database: put it into an environment variable of the worker \
+             and name that with secret_env"
+                .to_owned(),
+        );
+    }
+    let url = entry
+        .value
+        .get_ref()
+        .as_str()
+        .and_then(|text| url::Url::parse(text).ok())?;
+    url.password().is_some().then(|| {
+        "a password in a URL would enter the database: authenticate otherwise, for example with \
+         secret_env"
+            .to_owned()
+    })
+}
+
+fn refuse_settings(error: &SettingsError, entries: &[Entry<'_>], section: &mut Section<'_>) {
+    let entry_of = |key: &str| entries.iter().find(|entry| entry.name == key);
+    match error {
+        SettingsError::UnknownKey { key, known, .. } => match entry_of(key) {
+            Some(entry) if entry.name == TIMEOUT_MS => {
+                section.refuse(entry.offset, TIMEOUT_MS, "write timeout = \"15s\" instead");
+            }
+            Some(entry) => {
+                let known: Vec<_> = known
+                    .iter()
+                    .copied()
+                    .filter(|key| *key != TIMEOUT_MS)
+                    .collect();
+                section.refuse_unknown(entry.offset, entry.name, &known);
+            }
+            None => section.refuse_whole(format!("the adapter takes no {}", written(key))),
+        },
+        SettingsError::Invalid { key, reason, .. } => {
+            // A path such as `headers.accept` or `command[0]`: the entry is its first part.
+            let root = key.split(['.', '[']).next().unwrap_or(key);
+            match entry_of(root) {
+                Some(entry) => section.refuse(entry.value.span().start, key, reason),
+                None => section.refuse_whole(format!("{}: {reason}", written(key))),
+            }
+        }
+        other => section.refuse_whole(other.to_string()),
+    }
+}
+
+/// An adapter's key as the file spells it.
+fn written(key: &str) -> &str {
+    if key == TIMEOUT_MS { "timeout" } else { key }
+}
+
+fn is_stream_name(name: &str) -> bool {
+    is_plain(name, 63)
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.contains(|c: char| c.is_ascii_uppercase())
+}
+
+fn is_subscription_name(name: &str) -> bool {
+    is_plain(name, 100) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+fn is_plain(name: &str, longest: usize) -> bool {
+    name.len() <= longest
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}

@@ -1,0 +1,3 @@
+//! What the process says about itself.
+
+pub mod log;
