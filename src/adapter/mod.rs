@@ -3,13 +3,38 @@
 //! An adapter is handed one delivery at a time per lane and answers with a [`Verdict`]; it knows
 //! nothing of lanes, tokens, retries or Postgres. The engine knows adapters only by [`Adapter`].
 //! An adapter's future may be dropped at any await point (the worker lost its claim, or shuts
-//! down); whatever it had sent by then may be sent again.
+//! down); whatever it had sent by then may be sent again, and nothing of it goes on running.
+//!
+//! [`build`] makes the adapter that a subscription names; [`check`] judges its settings without
+//! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same
+//! conformance suite (`tests/it/conformance`).
+
+mod envelope;
+mod environment;
+mod excerpt;
+mod exec;
+pub mod fake;
+mod registry;
+mod retry_after;
+mod settings;
+mod signature;
+mod stdout;
+mod target;
+mod webhook;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::event::Event;
+
+pub use environment::{Environment, SecretError};
+pub use exec::Exec;
+pub use registry::{KINDS, build, check};
+pub use settings::SettingsError;
+pub use signature::{KeyError, Signer};
+pub use stdout::{LineWriter, Stdout};
+pub use webhook::Webhook;
 
 /// One attempt to deliver one event to one destination.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +62,16 @@ pub enum Verdict {
     Rejected { error: String },
     /// The destination wants nothing more (410): the event stays, the subscription is paused.
     Gone { error: String },
+}
+
+impl Verdict {
+    /// A failure that follows the subscription's own retry schedule.
+    fn retry(error: impl Into<String>) -> Self {
+        Self::Retry {
+            error: error.into(),
+            after: None,
+        }
+    }
 }
 
 /// Speaks to one destination on behalf of one subscription.

@@ -8,5 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod conformance;
 mod dev;
 mod harness;
+mod hooks;
