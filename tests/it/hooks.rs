@@ -64,7 +64,11 @@ impl Machine {
 
     fn spool(&self) -> Spool {
         let dir = Some(self.home.join(".local/state/lanekeeper/spool"));
-        Spool::new(&SpoolConfig { dir, ..SpoolConfig::default() }).unwrap()
+        Spool::new(&SpoolConfig {
+            dir,
+            ..SpoolConfig::default()
+        })
+        .unwrap()
     }
 
     fn drain(&self) -> Value {
@@ -124,7 +128,9 @@ async fn log(client: &Client, session: &str) -> Vec<(String, Value)> {
 
 async fn prompts(client: &Client, session: &str) -> Vec<u64> {
     let log = log(client, session).await;
-    log.iter().map(|(_, payload)| payload["prompt"].as_u64().unwrap()).collect()
+    log.iter()
+        .map(|(_, payload)| payload["prompt"].as_u64().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -137,7 +143,10 @@ async fn a_hook_call_is_one_event_with_its_payload_and_where_it_came_from() {
     });
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let mut command = machine.command(&["hook", "--cli", "claude-code"]);
-    let stderr = answered(command.env("TRACEPARENT", trace), payload.to_string().as_bytes());
+    let stderr = answered(
+        command.env("TRACEPARENT", trace),
+        payload.to_string().as_bytes(),
+    );
     assert_eq!(stderr, "");
 
     let client = db.connect().await;
@@ -187,7 +196,10 @@ async fn codex_notify_passes_its_payload_as_the_last_argument() {
     let db = TestDb::new().await;
     let machine = Machine::new(db.url());
     let payload = r#"{"type":"agent-turn-complete","thread-id":"t","last-assistant-message":"ok"}"#;
-    answered(&mut machine.command(&["hook", "--cli", "codex-notify", payload]), b"");
+    answered(
+        &mut machine.command(&["hook", "--cli", "codex-notify", payload]),
+        b"",
+    );
     machine.hook("codex-notify", payload.as_bytes());
     let log = log(&db.connect().await, "t").await;
     assert_eq!(log.len(), 2);
@@ -239,7 +251,10 @@ async fn a_drain_that_is_repeated_stores_nothing_twice() {
     // As after a crash between COMMIT and the note of it.
     fs::write(&file, copy).unwrap();
     let again = machine.drain();
-    assert_eq!((&again["events"], &again["duplicates"]), (&json!(0), &json!(3)));
+    assert_eq!(
+        (&again["events"], &again["duplicates"]),
+        (&json!(0), &json!(3))
+    );
     assert_eq!(prompts(&db.connect().await, "s").await, [0, 1, 2]);
 }
 
@@ -265,7 +280,11 @@ async fn parallel_calls_through_the_end_of_an_outage_neither_lose_nor_repeat() {
     let prompts = prompts(&db.connect().await, "s").await;
     assert_eq!(prompts.len(), 3 + 16);
     for lane in 0..=4 {
-        let of_lane: Vec<u64> = prompts.iter().copied().filter(|n| n / 100 == lane).collect();
+        let of_lane: Vec<u64> = prompts
+            .iter()
+            .copied()
+            .filter(|n| n / 100 == lane)
+            .collect();
         assert!(of_lane.is_sorted(), "{prompts:?}");
     }
 }
@@ -312,7 +331,10 @@ async fn a_call_whose_answer_never_came_is_stored_once() {
 async fn a_database_without_the_schema_is_an_outage_that_says_what_to_do() {
     let db = TestDb::new().await;
     let client = db.connect().await;
-    client.batch_execute("DROP SCHEMA lanekeeper CASCADE").await.unwrap();
+    client
+        .batch_execute("DROP SCHEMA lanekeeper CASCADE")
+        .await
+        .unwrap();
     let machine = Machine::new(db.url());
     let stderr = machine.hook("codex", &numbered("s", 0));
     assert!(stderr.contains("lanekeeper migrate"), "{stderr}");
@@ -345,11 +367,20 @@ async fn a_payload_over_the_streams_limit_is_kept_aside_and_its_place_is_taken()
         assert_eq!(log.len(), events, "{session}");
         let (event_type, payload) = &log[place];
         assert_eq!(event_type, "agent_stop");
-        assert!(payload["rejected"].as_str().unwrap().contains("at most 1024"), "{payload}");
+        assert!(
+            payload["rejected"]
+                .as_str()
+                .unwrap()
+                .contains("at most 1024"),
+            "{payload}"
+        );
         let kept = fs::read_to_string(payload["kept_in"].as_str().unwrap()).unwrap();
         assert!(kept.contains(&"x".repeat(5_000)));
     }
-    let listed = run(&mut machine.command(&["spool", "--rejected", "--output", "json"]), b"");
+    let listed = run(
+        &mut machine.command(&["spool", "--rejected", "--output", "json"]),
+        b"",
+    );
     assert_eq!(text(&listed.stdout).lines().count(), 2);
 }
 
@@ -366,7 +397,10 @@ async fn nesting_at_the_limit_is_stored_and_nesting_beyond_any_limit_is_kept() {
     }
     let client = db.connect().await;
     let rows = client
-        .query("SELECT payload->>'undecodable' FROM lanekeeper.event ORDER BY seq", &[])
+        .query(
+            "SELECT payload->>'undecodable' FROM lanekeeper.event ORDER BY seq",
+            &[],
+        )
         .await
         .unwrap();
     let kept: Vec<Option<String>> = rows.iter().map(|row| row.get(0)).collect();
@@ -377,7 +411,10 @@ async fn nesting_at_the_limit_is_stored_and_nesting_beyond_any_limit_is_kept() {
 async fn an_undecodable_payload_is_an_error_event_of_its_session() {
     let db = TestDb::new().await;
     let machine = Machine::new(db.url());
-    let stderr = machine.hook("cursor", b"{\"session_id\":\"s\",\"command\":\"ls\xff\", broken");
+    let stderr = machine.hook(
+        "cursor",
+        b"{\"session_id\":\"s\",\"command\":\"ls\xff\", broken",
+    );
     assert!(stderr.contains("kept as text"), "{stderr}");
     machine.hook("cursor", b"");
     let client = db.connect().await;
@@ -412,14 +449,20 @@ fn an_event_that_can_be_kept_nowhere_is_called_lost() {
     let mut command = machine.command(&["hook", "--cli", "codex"]);
     command.env("LANEKEEPER_SPOOL__DIR", "/dev/null/spool");
     let stderr = answered(&mut command, &numbered("s", 0));
-    assert!(stderr.contains("LOST") && stderr.contains("/dev/null/spool"), "{stderr}");
+    assert!(
+        stderr.contains("LOST") && stderr.contains("/dev/null/spool"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn a_pipe_that_stays_open_does_not_hang_the_agent() {
     let machine = Machine::new(NOWHERE);
     let mut command = machine.command(&["hook", "--cli", "codex"]);
-    let mut child = command.env("LANEKEEPER_HOOK__STDIN_TIMEOUT_MS", "200").spawn().unwrap();
+    let mut child = command
+        .env("LANEKEEPER_HOOK__STDIN_TIMEOUT_MS", "200")
+        .spawn()
+        .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&numbered("s", 0)).unwrap();
     let status = child.wait().unwrap();
@@ -447,14 +490,20 @@ fn lines(folder: &Path) -> Vec<(String, Value)> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "jsonl")
+        })
         .collect();
     files.sort();
     let mut lines = Vec::new();
     for file in files {
         for line in fs::read_to_string(&file).unwrap().lines() {
             let mut line: Value = serde_json::from_str(line).unwrap();
-            lines.push((line["cli"].as_str().unwrap().to_owned(), line["payload"].take()));
+            lines.push((
+                line["cli"].as_str().unwrap().to_owned(),
+                line["payload"].take(),
+            ));
         }
     }
     lines
@@ -464,8 +513,14 @@ fn session_of(payload: &Value) -> Option<&str> {
     ["session_id", "conversation_id", "thread-id"]
         .iter()
         .map(|key| &payload[key])
-        .chain([&payload["properties"]["sessionID"], &payload["properties"]["sessionId"]])
-        .chain([&payload["properties"]["info"]["id"], &payload["properties"]["part"]["sessionID"]])
+        .chain([
+            &payload["properties"]["sessionID"],
+            &payload["properties"]["sessionId"],
+        ])
+        .chain([
+            &payload["properties"]["info"]["id"],
+            &payload["properties"]["part"]["sessionID"],
+        ])
         .filter_map(Value::as_str)
         .find(|id| !id.is_empty())
 }
@@ -473,7 +528,10 @@ fn session_of(payload: &Value) -> Option<&str> {
 /// Reads every payload twice, with and without redaction; returns the types that came out.
 fn read_all(lines: &[(String, Value)]) -> std::collections::BTreeSet<String> {
     let origin = Origin::now();
-    let plain = HookConfig { redact_emails: false, ..HookConfig::default() };
+    let plain = HookConfig {
+        redact_emails: false,
+        ..HookConfig::default()
+    };
     let mut types = std::collections::BTreeSet::new();
     for (cli, payload) in lines {
         let cli: AgentCli = cli.parse().unwrap();
@@ -518,7 +576,10 @@ fn every_recorded_payload_has_a_type_and_a_session_and_stays_whole() {
     );
     let folder = shared.join("data/hooks");
     if !folder.is_dir() {
-        eprintln!("skipped: there are no recorded payloads at {}", folder.display());
+        eprintln!(
+            "skipped: there are no recorded payloads at {}",
+            folder.display()
+        );
         return;
     }
     let lines = lines(&folder);
@@ -534,7 +595,11 @@ fn every_recorded_payload_has_a_type_and_a_session_and_stays_whole() {
             &HookConfig::default(),
         );
         assert_eq!(call.record.event_type, "error");
-        assert!(!call.record.session.starts_with("unattributed"), "{}", call.record.session);
+        assert!(
+            !call.record.session.starts_with("unattributed"),
+            "{}",
+            call.record.session
+        );
         assert!(!call.record.payload.get().contains("user@example.com"));
     }
 }
