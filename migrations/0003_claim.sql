@@ -148,13 +148,12 @@ $$;
 --   4 busy     finish: a producer holds the session's append lock, the token stays
 -- The caller unlocks, after this has committed, what is no longer its own.
 CREATE FUNCTION lanekeeper.settle(
-    p_connection_id bigint, p_worker_id bigint,
+    p_worker_id bigint,
     p_lanes bigint[], p_sessions bigint[], p_versions bigint[], p_operations smallint[], p_changed boolean[],
     p_cursors bigint[], p_days date[], p_attempts int[], p_crashes int[], p_delays_ms bigint[], p_errors text[],
     p_routes int[], p_priorities smallint[], p_dues timestamptz[], p_token_ids bigint[], p_history_from bigint[],
     p_outcome_lanes bigint[], p_outcome_seqs bigint[], p_outcome_kinds text[], p_outcome_replaced_by bigint[],
-    p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[],
-    p_finished_claims bigint[]
+    p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[]
 ) RETURNS TABLE (lane_id bigint, result smallint)
 LANGUAGE plpgsql SET search_path = ''
 AS $$
@@ -243,11 +242,6 @@ BEGIN
     FROM unnest(p_lanes, p_routes, p_priorities, p_operations, p_delays_ms, v_hit)
          AS u (lane_id, route, priority, operation, delay_ms, hit)
     WHERE u.hit AND u.operation IN (3, 5);
-
-    IF cardinality(p_finished_claims) > 0 THEN
-        DELETE FROM lanekeeper.claim AS c
-        WHERE c.connection_id = p_connection_id AND c.claim_id = ANY (p_finished_claims);
-    END IF;
 
     RETURN QUERY
     SELECT u.lane_id,

@@ -15,11 +15,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_postgres::NoTls;
 
 use super::Failure;
+use super::worker::Serving;
 use crate::config::Config;
 use crate::dev::{Data, DevError, Options, Postgres, default_data_dir};
 use crate::store;
 
-#[derive(clap::Args)]
+/// Run a private PostgreSQL, and a worker or a command on it
+#[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   lanekeeper dev                                  serve, keeping the data for the next time
@@ -114,7 +116,7 @@ async fn migrate(url: &str) -> Result<(), Failure> {
         .await
         .map_err(Failure::failed)?;
     let migration = async {
-        let migrated = store::migrate(&mut client).await.map(drop);
+        let migrated = store::migrate::migrate(&mut client).await.map(drop);
         drop(client);
         migrated
     };
@@ -126,7 +128,7 @@ async fn migrate(url: &str) -> Result<(), Failure> {
 /// Serves until a signal, or until the server fails.
 async fn serve(
     postgres: &mut Postgres,
-    _config: &Config,
+    config: &Config,
     signals: &mut Signals,
 ) -> Result<ExitCode, Failure> {
     println!("PostgreSQL {}", postgres.binaries().version);
@@ -135,8 +137,14 @@ async fn serve(
     if let Some(url) = postgres.tcp_url() {
         println!("over TCP      {url}");
     }
+    let database = postgres.url().parse().map_err(Failure::failed)?;
+    let mut config = config.clone();
+    // On one machine the destinations are on it too.
+    config.worker.allow_private_targets = true;
+    let serving = Serving::start(&config, database).await?;
+    println!("probes        http://{}/readyz", serving.address);
     tokio::select! {
-        _ = signals.next() => Ok(ExitCode::SUCCESS),
+        _ = signals.next() => serving.stop().await,
         error = postgres.exited() => Err(Failure::failed(error)),
     }
 }

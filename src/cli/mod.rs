@@ -5,11 +5,13 @@
 
 pub mod apply;
 pub mod config;
+pub mod dev;
 mod failure;
 pub mod hook;
 pub mod migrate;
 pub mod output;
 pub mod spool;
+pub mod worker;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -58,8 +60,10 @@ enum Command {
 enum OtherCommand {
     Apply(apply::Args),
     Config(config::Args),
+    Dev(dev::Args),
     Migrate(migrate::Args),
     Spool(spool::Args),
+    Worker(worker::Args),
 }
 
 impl OtherCommand {
@@ -67,8 +71,10 @@ impl OtherCommand {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
+            Self::Dev(args) => dev::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
             Self::Spool(args) => spool::run(args, config).await,
+            Self::Worker(args) => worker::run(args, config).await,
         }
     }
 }

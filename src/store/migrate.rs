@@ -27,7 +27,8 @@ macro_rules! migrations {
 }
 
 /// In order; the number of the last one is the schema's version.
-const MIGRATIONS: &[Migration] = migrations!["0001_tables", "0002_append", "0003_claim"];
+const MIGRATIONS: &[Migration] =
+    migrations!["0001_tables", "0002_append", "0003_claim", "0004_operate"];
 
 /// The schema version of this binary.
 pub fn latest() -> i32 {

@@ -95,20 +95,12 @@ pub enum Settled {
     Busy,
 }
 
-/// Who settles.
-#[derive(Clone, Copy, Debug)]
-pub struct Holder {
-    pub connection_id: i64,
-    pub worker_id: i64,
-}
-
 /// Prepares `lanekeeper.settle` for a connection.
 ///
 /// # Errors
 /// Where the schema lacks it.
 pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreError> {
     let types = [
-        Type::INT8,
         Type::INT8,
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
@@ -148,9 +140,8 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreErro
 pub async fn settle(
     client: &impl GenericClient,
     statement: &Statement,
-    holder: Holder,
+    worker_id: i64,
     lanes: &[(Settlement, Token)],
-    finished_claims: &[i64],
 ) -> Result<Vec<Settled>, StoreError> {
     macro_rules! column {
         ($ty:ty, |$s:ident, $t:ident| $value:expr) => {
@@ -185,8 +176,7 @@ pub async fn settle(
         .query(
             statement,
             &[
-                &holder.connection_id,
-                &holder.worker_id,
+                &worker_id,
                 &ids,
                 &sessions,
                 &versions,
@@ -210,7 +200,6 @@ pub async fn settle(
                 &outcomes.errors,
                 &outcomes.attempts,
                 &outcomes.crashes,
-                &finished_claims,
             ],
         )
         .await
@@ -285,7 +274,7 @@ impl OutcomeColumns {
     }
 }
 
-/// Gives back lane locks.
+/// Gives back lane locks, and forgets the claims of which nothing is held any more.
 ///
 /// # Errors
 /// The connection must be closed then: which locks it still holds is not known.
@@ -293,9 +282,11 @@ pub async fn unlock(
     client: &Client,
     statement: &Statement,
     lanes: &[i64],
+    connection_id: i64,
+    finished_claims: &[i64],
 ) -> Result<(), StoreError> {
     client
-        .query(statement, &[&lanes])
+        .query(statement, &[&lanes, &connection_id, &finished_claims])
         .await
         .map(drop)
         .map_err(StoreError::on("unlocking lanes"))
@@ -336,7 +327,7 @@ pub async fn mark(
 /// Nothing was recorded: do not deliver.
 pub async fn record_suspect(
     client: &Client,
-    holder: Holder,
+    connection_id: i64,
     claim_id: i64,
     lane: (i64, i64, i32),
 ) -> Result<(), StoreError> {
@@ -344,13 +335,7 @@ pub async fn record_suspect(
     client
         .execute(
             SUSPECT,
-            &[
-                &holder.connection_id,
-                &claim_id,
-                &lane_id,
-                &version,
-                &crashes,
-            ],
+            &[&connection_id, &claim_id, &lane_id, &version, &crashes],
         )
         .await
         .map(drop)

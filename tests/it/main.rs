@@ -1,4 +1,4 @@
-//! Integration tests: against a real PostgreSQL, and of the real binary.
+//! Integration tests: against a real PostgreSQL, and of the real binary; a module per topic.
 
 #![allow(
     clippy::unwrap_used,

@@ -147,7 +147,7 @@ async fn template(url: &Url) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let name = format!("lanekeeper_template_{hash}");
+    let name = format!("lanekeeper_template_v2_{hash}");
 
     let admin = connect(url.as_str()).await;
     admin
@@ -171,16 +171,13 @@ async fn template(url: &Url) -> String {
                 .expect("an empty template");
         }
         let unfinished_url = with_database(url, &unfinished);
-        let (client, connection) = tokio_postgres::connect(unfinished_url.as_str(), NoTls)
+        let (mut client, connection) = tokio_postgres::connect(unfinished_url.as_str(), NoTls)
             .await
             .expect("a connection");
         let migrate = async {
-            for (name, sql) in &migrations {
-                client
-                    .batch_execute(sql)
-                    .await
-                    .unwrap_or_else(|error| panic!("{name}: {error:?}"));
-            }
+            lanekeeper::store::migrate::migrate(&mut client)
+                .await
+                .expect("a migrated template");
             drop(client);
         };
         let ((), closed) = tokio::join!(migrate, connection);

@@ -118,28 +118,20 @@ fn unit(text: &str, at: usize) -> Option<Unit> {
         });
     }
     let after = at + rest.bytes().take_while(|b| *b == b'\\').count();
+    let escaped = |meaning, len| Unit {
+        meaning,
+        end: after + len,
+    };
     Some(match text.as_bytes().get(after) {
-        Some(b'u') => match text
-            .get(after + 1..after + 5)
-            .map(|hex| u32::from_str_radix(hex, 16))
-        {
-            Some(Ok(code)) => Unit {
-                meaning: char::from_u32(code),
-                end: after + 5,
-            },
-            _ => Unit {
-                meaning: None,
-                end: after + 1,
-            },
-        },
-        Some(b'n' | b't' | b'r' | b'b' | b'f') => Unit {
-            meaning: None,
-            end: after + 1,
-        },
-        _ => Unit {
-            meaning: None,
-            end: after,
-        },
+        Some(b'n' | b't' | b'r' | b'b' | b'f') => escaped(None, 1),
+        Some(b'u') => {
+            let code = text.get(after + 1..after + 5);
+            match code.and_then(|hex| u32::from_str_radix(hex, 16).ok()) {
+                Some(code) => escaped(char::from_u32(code), 5),
+                None => escaped(None, 0),
+            }
+        }
+        _ => escaped(None, 0),
     })
 }
 
@@ -198,6 +190,7 @@ mod tests {
             (r"\u0075ser@example\u002ecom", "[email]"),
             (r"\\u0075ser\\u0040example.com", "[email]"),
             (r"C:\nina@example.com", r"C:\n[email]"),
+            (r"C:\u@example.com", r"C:\[email]"),
         ] {
             assert_eq!(redacted(text), expected);
         }

@@ -1,0 +1,46 @@
+# Every target works from a clean clone on a machine with Rust and make. Tests and demo run on
+# private servers; none reads where the environment says that somebody's data is.
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+unexport DATABASE_URL REDIS_URL $(filter PG%,$(.VARIABLES))
+unexport $(filter-out LANEKEEPER_SHARED,$(filter LANEKEEPER_%,$(.VARIABLES)))
+
+# nextest runs each test in a process of its own and is not asked for.
+TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint demo bench fmt clean
+
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build for use: target/release/lanekeeper
+	$(CARGO) build --release --locked
+
+test: lint ## Everything that CI checks
+	$(CARGO) build --locked
+	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(CARGO) $(TESTS) --locked
+	$(CARGO) test --doc --locked
+
+lint: ## Formatting, lints, shell syntax
+	scripts/install-requirements.sh postgres rustfmt clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	for script in scripts/*.sh src/dev/*.sh; do sh -n "$$script" || exit 1; done
+	bash -n .ci/run
+
+demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings
+	scripts/install-requirements.sh postgres
+	INPUT='$(INPUT)' KEEP='$(KEEP)' FAIL_EVERY='$(FAIL_EVERY)' scripts/demo.sh
+
+bench: build ## Measure this machine, on a private server with fsync on
+	scripts/install-requirements.sh postgres
+	$(TARGET)/release/lanekeeper dev --ephemeral -- $(TARGET)/release/lanekeeper bench
+
+fmt: ## Format the source
+	$(CARGO) fmt --all
+
+clean: ## Remove what was built
+	$(CARGO) clean

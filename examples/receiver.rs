@@ -1,0 +1,314 @@
+//! A webhook receiver that checks what Lanekeeper promises.
+//!
+//! It verifies the signature of each delivery (Standard Webhooks), writes what it accepted to a
+//! record, one JSON line each, before it answers, and watches the order inside every session. It
+//! shows what a receiver has to do: recognise a repeated message id, and nothing about order.
+//!
+//!     cargo run --example receiver -- --port 9000 --record deliveries.jsonl
+//!
+//! `GET /summary` tells the counts; SIGTERM prints them and ends with 1 if the order was broken.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::get;
+use axum::{Json, Router};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Parser;
+use hmac::{Hmac, KeyInit, Mac};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Seconds that a delivery's timestamp may be away from our clock.
+const TOLERANCE_S: i64 = 300;
+
+#[derive(Parser)]
+struct Args {
+    /// Port on 127.0.0.1; 0 takes a free one
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// Append what was accepted to this file
+    #[arg(long)]
+    record: PathBuf,
+    /// The environment variable with the signing secret (`whsec_…`); without it nothing is verified
+    #[arg(long)]
+    secret_env: Option<String>,
+    /// Refuse every N-th request with 503, to see it come again; 0 never
+    #[arg(long, default_value_t = 0)]
+    fail_every: u64,
+}
+
+/// What Lanekeeper sends, as far as we look at it.
+#[derive(Deserialize)]
+struct Envelope {
+    id: String,
+    stream: String,
+    session: String,
+    seq: i64,
+    #[serde(rename = "type")]
+    event_type: String,
+    created_at: String,
+    attempt: u32,
+}
+
+/// A line of the record.
+#[derive(Serialize)]
+struct Line<'a> {
+    received_at: Timestamp,
+    id: &'a str,
+    stream: &'a str,
+    session: &'a str,
+    seq: i64,
+    #[serde(rename = "type")]
+    event_type: &'a str,
+    created_at: &'a str,
+    attempt: u32,
+    duplicate: bool,
+}
+
+#[derive(Clone, Default, Serialize)]
+struct Summary {
+    requests: u64,
+    accepted: u64,
+    duplicates: u64,
+    refused_on_purpose: u64,
+    unverified: u64,
+    malformed: u64,
+    sessions: usize,
+    /// A message that came for the first time after a later one of its session.
+    out_of_order: u64,
+}
+
+struct Receiver {
+    secret: Option<Vec<u8>>,
+    fail_every: u64,
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    record: File,
+    ids: HashSet<String>,
+    newest: HashMap<(String, String), i64>,
+    summary: Summary,
+}
+
+impl Receiver {
+    fn summary(&self) -> Summary {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .summary
+            .clone()
+    }
+
+    fn receive(&self, headers: &HeaderMap, body: &[u8]) -> Result<StatusCode, std::io::Error> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.summary.requests += 1;
+        if let Some(secret) = &self.secret
+            && !verify(secret, headers, body, Timestamp::now())
+        {
+            seen.summary.unverified += 1;
+            return Ok(StatusCode::UNAUTHORIZED);
+        }
+        let Ok(envelope) = serde_json::from_slice::<Envelope>(body) else {
+            seen.summary.malformed += 1;
+            return Ok(StatusCode::BAD_REQUEST);
+        };
+        if seen.summary.requests.is_multiple_of(self.fail_every) {
+            seen.summary.refused_on_purpose += 1;
+            return Ok(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        seen.accept(&envelope)?;
+        Ok(StatusCode::NO_CONTENT)
+    }
+}
+
+impl Seen {
+    fn accept(&mut self, envelope: &Envelope) -> Result<(), std::io::Error> {
+        let duplicate = self.ids.contains(&envelope.id);
+        let line = Line {
+            received_at: Timestamp::now(),
+            id: &envelope.id,
+            stream: &envelope.stream,
+            session: &envelope.session,
+            seq: envelope.seq,
+            event_type: &envelope.event_type,
+            created_at: &envelope.created_at,
+            attempt: envelope.attempt,
+            duplicate,
+        };
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
+        // First the record, then the answer: what we answer for is written down.
+        self.record.write_all(&text)?;
+
+        self.summary.accepted += 1;
+        if duplicate {
+            self.summary.duplicates += 1;
+            return Ok(());
+        }
+        self.ids.insert(envelope.id.clone());
+        let session = (envelope.stream.clone(), envelope.session.clone());
+        let newest = self.newest.entry(session).or_default();
+        if envelope.seq > *newest {
+            *newest = envelope.seq;
+        } else {
+            self.summary.out_of_order += 1;
+        }
+        self.summary.sessions = self.newest.len();
+        Ok(())
+    }
+}
+
+/// Whether one of the signatures is ours, over an instant near `now`.
+fn verify(secret: &[u8], headers: &HeaderMap, body: &[u8], now: Timestamp) -> bool {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let (Some(id), Some(timestamp), Some(signatures)) = (
+        header("webhook-id"),
+        header("webhook-timestamp"),
+        header("webhook-signature"),
+    ) else {
+        return false;
+    };
+    if !timestamp
+        .parse()
+        .is_ok_and(|at: i64| now.as_second().abs_diff(at) <= TOLERANCE_S.unsigned_abs())
+    {
+        return false;
+    }
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else {
+        return false;
+    };
+    for part in [id.as_bytes(), b".", timestamp.as_bytes(), b".", body] {
+        mac.update(part);
+    }
+    signatures
+        .split(' ')
+        .filter_map(|signature| STANDARD.decode(signature.strip_prefix("v1,")?).ok())
+        .any(|signature| mac.clone().verify_slice(&signature).is_ok())
+}
+
+async fn deliver(
+    State(receiver): State<Arc<Receiver>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    receiver.receive(&headers, &body).unwrap_or_else(|error| {
+        eprintln!("receiver: could not write the record: {error}");
+        StatusCode::INTERNAL_SERVER_ERROR
+    })
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let args = Args::parse();
+    let secret = match &args.secret_env {
+        Some(name) => {
+            let secret = std::env::var(name).map_err(|error| format!("{name}: {error}"))?;
+            let encoded = secret.strip_prefix("whsec_").unwrap_or(&secret);
+            Some(
+                STANDARD
+                    .decode(encoded)
+                    .map_err(|error| format!("{name}: {error}"))?,
+            )
+        }
+        None => None,
+    };
+    let receiver = Arc::new(Receiver {
+        secret,
+        fail_every: args.fail_every,
+        seen: Mutex::new(Seen {
+            record: File::options()
+                .create(true)
+                .append(true)
+                .open(&args.record)?,
+            ids: HashSet::new(),
+            newest: HashMap::new(),
+            summary: Summary::default(),
+        }),
+    });
+    let app = Router::new()
+        .route(
+            "/summary",
+            get(|State(receiver): State<Arc<Receiver>>| async move { Json(receiver.summary()) }),
+        )
+        .fallback(axum::routing::post(deliver))
+        .with_state(Arc::clone(&receiver));
+
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port)).await?;
+    println!("http://{}", listener.local_addr()?);
+    tokio::select! {
+        served = axum::serve(listener, app) => served?,
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    let summary = receiver.summary();
+    println!("{}", serde_json::to_string(&summary)?);
+    Ok(if summary.out_of_order == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example that the specification's libraries are tested with.
+    const SECRET: &str = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const BODY: &[u8] = br#"{"test": 2432232314}"#;
+
+    fn headers(signature: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            "webhook-id",
+            "msg_p5jXN8AQM9LWM0D4loKWxJek".parse().unwrap(),
+        );
+        headers.insert("webhook-timestamp", "1614265330".parse().unwrap());
+        headers.insert("webhook-signature", signature.parse().unwrap());
+        headers
+    }
+
+    fn verified(signature: &str, body: &[u8], seconds_later: i64) -> bool {
+        let now = Timestamp::from_second(1_614_265_330 + seconds_later).unwrap();
+        verify(
+            &STANDARD.decode(SECRET).unwrap(),
+            &headers(signature),
+            body,
+            now,
+        )
+    }
+
+    #[test]
+    fn a_signature_of_the_specification_is_accepted_among_others() {
+        let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        assert!(verified(signature, BODY, 0));
+        assert!(verified(
+            &format!("v1,AAAA v1a,BBBB {signature}"),
+            BODY,
+            299
+        ));
+    }
+
+    #[test]
+    fn a_changed_body_an_old_timestamp_and_a_foreign_signature_are_refused() {
+        let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        assert!(!verified(signature, b"{\"test\": 2}", 0));
+        assert!(!verified(signature, BODY, 301));
+        assert!(!verified("v1,AAAA", BODY, 0));
+        assert!(!verified("", BODY, 0));
+    }
+}

@@ -1,0 +1,112 @@
+#!/bin/sh
+# Installs what the named requirements need and this machine lacks; says what it does, and exactly
+# what to do where it cannot. Installs programs only: it starts no service, creates no database
+# cluster, and touches no server that is there.
+#
+#   scripts/install-requirements.sh postgres rustfmt clippy
+#
+# A new requirement is a function `require_<name>` here and its name in the Makefile.
+set -eu
+
+say() { printf 'requirements: %s\n' "$*" >&2; }
+fail() {
+    say "$@"
+    exit 1
+}
+
+# Debian and its kin let no package start a service while this answers "forbidden".
+policy=/usr/sbin/policy-rc.d
+# Read by the postgresql packages when they would create a cluster.
+no_cluster=/etc/postgresql-common/createcluster.d/lanekeeper.conf
+as_root=
+
+become_root() {
+    [ "$(id -u)" = 0 ] && return
+    if command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+        as_root=sudo
+    else
+        fail "run this as root, or install it yourself: $*"
+    fi
+}
+
+restore() {
+    [ -z "${wrote_policy-}" ] || $as_root rm -f "$policy"
+    [ -z "${wrote_no_cluster-}" ] || $as_root rm -f "$no_cluster"
+}
+
+# apt_install PACKAGE…: without services and clusters.
+apt_install() {
+    become_root "apt-get install $*"
+    say "installing $* with apt-get, starting none of it"
+    trap restore EXIT
+    trap 'exit 1' HUP INT TERM
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+        wrote_policy=yes
+        $as_root chmod 755 "$policy"
+    fi
+    if [ ! -e "$no_cluster" ]; then
+        $as_root mkdir -p "${no_cluster%/*}"
+        echo 'create_main_cluster = false' | $as_root tee "$no_cluster" >/dev/null
+        wrote_no_cluster=yes
+    fi
+    $as_root apt-get update -qq || say "apt-get update failed; trying with the lists that are there"
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$@" >&2 ||
+        fail "apt-get could not install $*; its messages are above"
+    restore
+    wrote_policy= wrote_no_cluster=
+    trap - EXIT HUP INT TERM
+}
+
+# install DEBIAN_PACKAGE BREW_FORMULA FEDORA_PACKAGE ARCH_PACKAGE
+install() {
+    if command -v apt-get >/dev/null; then
+        apt_install "$1"
+    elif command -v brew >/dev/null; then
+        say "installing $2 with brew, starting none of it"
+        brew install --quiet "$2" >&2
+    elif command -v dnf >/dev/null; then
+        fail "please run: sudo dnf install $3"
+    elif command -v pacman >/dev/null; then
+        fail "please run: sudo pacman -S $4"
+    else
+        fail "please install $1 with this system's package manager"
+    fi
+}
+
+# The places where `lanekeeper dev` looks; see src/dev/binaries.rs.
+has_postgres() {
+    for dir in $(printf '%s' "$PATH" | tr ':' ' ') \
+        "$(pg_config --bindir 2>/dev/null || :)" \
+        /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /usr/libexec/postgresql* \
+        /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin /usr/local/pgsql*/bin \
+        /Applications/Postgres.app/Contents/Versions/*/bin; do
+        [ -x "$dir/postgres" ] && [ -x "$dir/initdb" ] || continue
+        major=$("$dir/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+        [ "${major:-0}" -ge 14 ] && [ "$major" -le 18 ] && return
+    done
+    return 1
+}
+
+require_postgres() {
+    has_postgres && return
+    install postgresql postgresql@17 postgresql-server postgresql
+    has_postgres || fail "this system's PostgreSQL is none of 14 to 18; see https://www.postgresql.org/download/"
+}
+
+# require_component NAME COMMAND
+require_component() {
+    cargo "$2" --version >/dev/null 2>&1 && return
+    command -v rustup >/dev/null || fail "cargo $2 is missing: install the package $1 of your Rust"
+    say "adding $1 to the Rust toolchain"
+    rustup component add "$1" >&2
+}
+require_rustfmt() { require_component rustfmt fmt; }
+require_clippy() { require_component clippy clippy; }
+
+command -v cargo >/dev/null || fail "Rust is missing: see https://rustup.rs"
+command -v cc >/dev/null || fail "a C compiler is missing: apt-get install gcc libc6-dev, or xcode-select --install"
+for requirement in "$@"; do
+    "require_$requirement"
+done

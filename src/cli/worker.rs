@@ -1,0 +1,170 @@
+//! `lanekeeper worker`: delivers until it is told to stop.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::Failure;
+use crate::adapter::{self, Adapter, Environment};
+use crate::config::{Config, WorkerConfig};
+use crate::engine::{AdapterSource, Stopped, Worker, WorkerSettings};
+use crate::http;
+use crate::store::connect;
+use crate::store::subscription::Subscription;
+
+/// Deliver events until SIGTERM or SIGINT
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Any number of workers may run on one database; each takes what the others do not hold.
+
+Example:
+  DATABASE_URL=postgres://worker@db/app lanekeeper worker")]
+pub struct Args {}
+
+pub async fn run(_args: Args, config: &Config) -> Result<ExitCode, Failure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
+    // Says plainly what is wrong with the database before the engine meets it.
+    drop(connect::connect(&config.database).await?);
+    let database = connect::settings(&config.database)?;
+    let serving = Serving::start(config, database).await?;
+    tracing::info!(http = %serving.address, "serving");
+    told(&mut terminate, &mut interrupt).await;
+    serving.stop().await
+}
+
+async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// A worker and its HTTP listener.
+pub struct Serving {
+    pub address: SocketAddr,
+    worker: Worker,
+    ended: CancellationToken,
+}
+
+impl Serving {
+    /// Starts both, on the database that `database` names.
+    pub async fn start(config: &Config, database: tokio_postgres::Config) -> Result<Self, Failure> {
+        let listener = TcpListener::bind(config.http.listen)
+            .await
+            .map_err(|source| {
+                Failure::failed(ListenError {
+                    address: config.http.listen,
+                    source,
+                })
+            })?;
+        let address = listener.local_addr().map_err(Failure::failed)?;
+        let adapters = Adapters {
+            environment: Environment::of_process(config.worker.allow_private_targets),
+        };
+        let worker = Worker::start(database, settings(config), Arc::new(adapters))
+            .await
+            .map_err(Failure::failed)?;
+        let ended = CancellationToken::new();
+        let router = http::health::router(worker.probe());
+        let shutdown = ended.clone().cancelled_owned();
+        tokio::spawn(async move {
+            let served = axum::serve(listener, router)
+                .with_graceful_shutdown(shutdown)
+                .await;
+            if let Err(error) = served {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the HTTP listener ended"
+                );
+            }
+        });
+        Ok(Self {
+            address,
+            worker,
+            ended,
+        })
+    }
+
+    /// Drains; the probes answer until the end.
+    pub async fn stop(self) -> Result<ExitCode, Failure> {
+        let stopped = self.worker.stop().await;
+        self.ended.cancel();
+        match stopped {
+            Stopped::Clean => Ok(ExitCode::SUCCESS),
+            Stopped::Abandoned { lanes } => Err(Failure::failed(AbandonedError { lanes })),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: set LANEKEEPER_HTTP__LISTEN to a free address")]
+struct ListenError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{lanes} deliveries had not ended when the grace period was over; their events are delivered again by \
+     other workers. Raise LANEKEEPER_WORKER__SHUTDOWN_GRACE_MS or lower the subscriptions' timeout"
+)]
+struct AbandonedError {
+    lanes: usize,
+}
+
+struct Adapters {
+    environment: Environment,
+}
+
+impl AdapterSource for Adapters {
+    fn build(
+        &self,
+        subscription: &Subscription,
+    ) -> Result<Arc<dyn Adapter>, Box<dyn std::error::Error + Send + Sync>> {
+        adapter::build(
+            &subscription.adapter,
+            &subscription.name,
+            &subscription.settings,
+            &self.environment,
+        )
+        .map_err(Into::into)
+    }
+}
+
+fn settings(config: &Config) -> WorkerSettings {
+    let WorkerConfig {
+        lane_connections,
+        max_lanes,
+        prefetch_bytes,
+        batch,
+        poll_floor_ms,
+        heartbeat_ms,
+        frozen_after_ms,
+        trust_ms,
+        mark_after_ms,
+        shutdown_grace_ms,
+        max_crashes,
+        ..
+    } = config.worker;
+    WorkerSettings {
+        lane_connections,
+        max_lanes,
+        prefetch_bytes,
+        batch,
+        poll_floor: Duration::from_millis(poll_floor_ms),
+        heartbeat: Duration::from_millis(heartbeat_ms),
+        frozen_after: Duration::from_millis(frozen_after_ms),
+        trust: Duration::from_millis(trust_ms),
+        mark_after: Duration::from_millis(mark_after_ms),
+        shutdown_grace: Duration::from_millis(shutdown_grace_ms),
+        max_crashes: i32::try_from(max_crashes).unwrap_or(i32::MAX),
+        retention_days: i32::try_from(config.retention.days).unwrap_or(i32::MAX),
+        dedupe_days: i32::try_from(config.retention.dedupe_days).unwrap_or(i32::MAX),
+    }
+}

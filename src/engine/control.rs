@@ -1,0 +1,163 @@
+//! The worker's connection to itself and its peers: heartbeat, routes, takeover, housekeeping.
+//!
+//! One direct connection holds the worker's liveness lock. Once a second every worker looks for lane
+//! connections whose own lock is free, wakes their lanes, and charges crashes where the whole worker
+//! is gone; every heartbeat it ends the connections of peers whose heartbeat stopped. Each of these
+//! may be done by any number of workers at once: the locks in the SQL functions make it once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_postgres::Client;
+
+use super::shared::Shared;
+use crate::adapter::Adapter;
+use crate::store::subscription::{self, Subscription};
+use crate::store::{StoreError, housekeeping, lane_connection, worker};
+
+/// Between two looks for dead connections; half of what recovery may take.
+const TICK: Duration = Duration::from_millis(500);
+/// How long the control connection may take to answer before it is given up.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
+const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(600);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Makes the adapter of a subscription, or says why it cannot.
+pub trait AdapterSource: Send + Sync + 'static {
+    /// # Errors
+    /// The subscription is then not delivered by this worker; the others are.
+    fn build(&self, subscription: &Subscription) -> Result<Arc<dyn Adapter>, Failure>;
+}
+
+/// Runs until `ended`: beyond `stopping`, so that a draining worker still counts as alive.
+pub async fn run(
+    shared: Arc<Shared>,
+    source: Arc<dyn AdapterSource>,
+    ended: tokio_util::sync::CancellationToken,
+) {
+    loop {
+        let result = tokio::select! {
+            () = ended.cancelled() => return,
+            result = run_once(&shared, &*source) => result,
+        };
+        if let Err(error) = result {
+            tracing::warn!(error = &*error, "control connection lost; deliveries go on");
+        }
+        tokio::select! {
+            () = ended.cancelled() => return,
+            () = sleep(RECONNECT_DELAY) => {}
+        }
+    }
+}
+
+async fn run_once(shared: &Arc<Shared>, source: &dyn AdapterSource) -> Result<(), Failure> {
+    let (client, _task) = lane_connection::open(&shared.database, "control").await?;
+    worker::hold_liveness(&client, shared.identity.worker_id).await?;
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut beat_at = Instant::now();
+    let mut housekeeping_at = Instant::now();
+    loop {
+        ticks.tick().await;
+        let now = Instant::now();
+        timeout(ANSWER_WITHIN, async {
+            if beat_at <= now {
+                beat_at = now + shared.settings.heartbeat;
+                worker::beat(&client, &shared.identity, shared.stopping.is_cancelled()).await?;
+                end_frozen(&client, shared).await;
+            }
+            reload(&client, shared, source).await?;
+            take_over(&client).await
+        })
+        .await??;
+        if housekeeping_at <= now {
+            housekeeping_at = now + HOUSEKEEPING_EVERY;
+            tokio::spawn(keep_house(Arc::clone(shared)));
+        }
+    }
+}
+
+async fn end_frozen(client: &Client, shared: &Shared) {
+    let after_ms = i64::try_from(shared.settings.frozen_after.as_millis()).unwrap_or(i64::MAX);
+    match worker::terminate_frozen(client, after_ms).await {
+        Ok(terminated) => {
+            for peer in terminated {
+                tracing::warn!(
+                    worker_id = peer.worker_id,
+                    backend_pid = peer.backend_pid,
+                    silent_ms = peer.silent_ms,
+                    "ended a lane connection of a worker without heartbeat; its lanes go on elsewhere"
+                );
+            }
+        }
+        // Another role's backends may not be ended: say so, and go on with the rest.
+        Err(error) => tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "a frozen worker's connections could not be ended: run all workers as one role, or grant pg_signal_backend"
+        ),
+    }
+}
+
+async fn take_over(client: &Client) -> Result<(), StoreError> {
+    for dead in worker::take_over(client).await? {
+        tracing::warn!(
+            worker_id = dead.worker_id,
+            connection_id = dead.connection_id,
+            lanes = dead.lanes,
+            charged = dead.charged,
+            "took over from a lane connection that is gone"
+        );
+    }
+    Ok(())
+}
+
+async fn reload(
+    client: &Client,
+    shared: &Shared,
+    source: &dyn AdapterSource,
+) -> Result<(), StoreError> {
+    let subscriptions = subscription::load(client).await?;
+    let current = shared.routes();
+    let next = current.next(subscriptions, |subscription| {
+        source
+            .build(subscription)
+            .inspect_err(|error| {
+                tracing::error!(
+                    subscription = %subscription.name, error = &**error,
+                    "this worker cannot deliver the subscription; its events wait"
+                );
+            })
+            .ok()
+    });
+    if !next.same(&current) {
+        shared.set_routes(next);
+    }
+    Ok(())
+}
+
+async fn keep_house(shared: Arc<Shared>) {
+    let client = match shared.pool.get().await {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "no connection for housekeeping"
+            );
+            return;
+        }
+    };
+    let settings = &shared.settings;
+    match housekeeping::run(&client, settings.retention_days, settings.dedupe_days).await {
+        Ok(report) if report.is_empty() => {}
+        Ok(report) => tracing::info!(?report, "housekeeping"),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "housekeeping failed; it is tried again"
+            );
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The engine: claims lanes, runs them, settles them. It knows no destination.
+//!
+//! ```text
+//! claimer (one per lane connection) ── claims ──► lane task ── delivers ──► adapter
+//!    ▲  ▲                                            │
+//!    │  └────────────── settlements ─────────────────┘
+//!    ├── walk: when to look, from where          ├── coalesce: what of a batch goes out
+//!    ├── wake: notifications, doorbell           └── retry: when a failed head comes back
+//!    └── trust: how long locks are believed in
+//! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, housekeeping
+//! ```
+//!
+//! | what goes wrong | who notices, and when | what happens |
+//! |---|---|---|
+//! | SIGKILL, crash | the server at once (closed socket); survivors within a second | locks are free, tokens are still there, marked lanes are woken, heads are charged a crash |
+//! | frozen process | a peer after 30 s without heartbeat; the process itself by its trust window | the peer ends the connections; on thaw all its deliveries are cancelled, it can settle nothing |
+//! | vanished node | the server by keepalives, 11 s | as for a crash |
+//! | Postgres restarts or fails over | every connection ends | lanes are dropped, everything starts again from the rows |
+//! | a notification is lost | nobody | the poll floor finds the token |
+
+mod budget;
+mod claimer;
+mod coalesce;
+mod control;
+mod lane;
+mod retry;
+mod route;
+mod settings;
+mod shared;
+mod trust;
+mod vital_signs;
+mod wake;
+mod walk;
+mod worker;
+
+pub use control::AdapterSource;
+pub use settings::WorkerSettings;
+pub use worker::{NotReady, Probe, StartError, Stopped, Worker};

@@ -1,0 +1,121 @@
+//! The subscriptions that this worker delivers, and how much of each it holds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::adapter::Adapter;
+use crate::store::subscription::Subscription;
+
+/// One subscription with its adapter, as of one version of the subscription.
+pub struct Route {
+    pub subscription: Arc<Subscription>,
+    pub adapter: Arc<dyn Adapter>,
+    /// Lanes held over all lane connections; shared by all versions of the subscription.
+    held: Arc<AtomicUsize>,
+}
+
+impl Route {
+    pub fn id(&self) -> i32 {
+        self.subscription.id
+    }
+
+    /// Lanes that may still be taken.
+    pub fn room(&self) -> usize {
+        self.subscription
+            .concurrency
+            .saturating_sub(self.held.load(Ordering::Relaxed))
+    }
+
+    /// Event types that are never merged; `None` where nothing may be merged.
+    pub fn critical(&self) -> Option<&[String]> {
+        self.subscription
+            .critical
+            .as_deref()
+            .filter(|_| self.subscription.coalesce)
+    }
+
+    /// Counts a lane as held; it is counted out when the hold is dropped.
+    pub fn hold(&self) -> Hold {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Hold {
+            held: Arc::clone(&self.held),
+        }
+    }
+}
+
+/// A lane that is counted as held on its route.
+pub struct Hold {
+    held: Arc<AtomicUsize>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The routes that are active on this worker, by id. Replaced as a whole when they change.
+#[derive(Default)]
+pub struct RouteTable {
+    routes: HashMap<i32, Arc<Route>>,
+}
+
+impl RouteTable {
+    pub fn get(&self, id: i32) -> Option<&Arc<Route>> {
+        self.routes.get(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.routes.values()
+    }
+
+    /// The table for `subscriptions`. What did not change keeps its adapter, and with it its
+    /// connections; `build` makes the adapters of the others, and a subscription for which it
+    /// returns none is not delivered here.
+    pub fn next(
+        &self,
+        subscriptions: Vec<Subscription>,
+        mut build: impl FnMut(&Subscription) -> Option<Arc<dyn Adapter>>,
+    ) -> Self {
+        let mut routes = HashMap::new();
+        for subscription in subscriptions {
+            if subscription.paused || subscription.removed {
+                continue;
+            }
+            let known = self.routes.get(&subscription.id);
+            if let Some(route) =
+                known.filter(|route| route.subscription.version == subscription.version)
+            {
+                routes.insert(subscription.id, Arc::clone(route));
+                continue;
+            }
+            let Some(adapter) = build(&subscription) else {
+                continue;
+            };
+            let held = known.map_or_else(Arc::default, |route| Arc::clone(&route.held));
+            let id = subscription.id;
+            let subscription = Arc::new(subscription);
+            routes.insert(
+                id,
+                Arc::new(Route {
+                    subscription,
+                    adapter,
+                    held,
+                }),
+            );
+        }
+        Self { routes }
+    }
+
+    /// Whether both tables hold the same versions.
+    pub fn same(&self, other: &Self) -> bool {
+        self.routes.len() == other.routes.len()
+            && self.routes.iter().all(|(id, route)| {
+                other
+                    .routes
+                    .get(id)
+                    .is_some_and(|other| Arc::ptr_eq(route, other))
+            })
+    }
+}

@@ -1,0 +1,54 @@
+//! What a worker is told: the configuration's `worker` section in the engine's own types.
+
+use std::time::Duration;
+
+/// How a worker behaves. [`Default`] is the configuration's default.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// Connections that hold lane locks; each claims and settles for itself.
+    pub lane_connections: usize,
+    /// Lanes held at once over all of them: also the deliveries at once.
+    pub max_lanes: usize,
+    /// Bytes of fetched events in memory.
+    pub prefetch_bytes: usize,
+    /// Events fetched per lane at once.
+    pub batch: usize,
+    /// The longest an idle worker goes without looking.
+    pub poll_floor: Duration,
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+    /// Without a heartbeat for this long a worker counts as frozen and is ended.
+    pub frozen_after: Duration,
+    /// How long locks are believed in after the last answer.
+    pub trust: Duration,
+    /// A delivery that takes longer moves its lane's token out of the claims' way.
+    pub mark_after: Duration,
+    /// How long deliveries may go on after a stop was asked for.
+    pub shutdown_grace: Duration,
+    /// An event that this many workers died of is exhausted.
+    pub max_crashes: i32,
+    /// How long the log is kept.
+    pub retention_days: i32,
+    /// How long dedupe keys are kept.
+    pub dedupe_days: i32,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            lane_connections: 2,
+            max_lanes: 512,
+            prefetch_bytes: 16 << 20,
+            batch: 100,
+            poll_floor: Duration::from_secs(1),
+            heartbeat: Duration::from_secs(5),
+            frozen_after: Duration::from_secs(30),
+            trust: Duration::from_secs(8),
+            mark_after: Duration::from_millis(50),
+            shutdown_grace: Duration::from_secs(25),
+            max_crashes: 3,
+            retention_days: 7,
+            dedupe_days: 30,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What the tasks of one worker share.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use deadpool_postgres::Pool;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio_postgres::Config;
+use tokio_util::sync::CancellationToken;
+
+use super::budget::{Budget, Share};
+use super::claimer::Request;
+use super::lane;
+use super::route::{Hold, Route, RouteTable};
+use super::settings::WorkerSettings;
+use super::trust::Trust;
+use super::vital_signs::VitalSigns;
+use crate::store::fetch::FetchedEvent;
+use crate::store::operate;
+use crate::store::subscription::Subscription;
+use crate::store::worker::Identity;
+
+/// One worker's state, as all its tasks see it.
+pub struct Shared {
+    pub database: Config,
+    pub pool: Pool,
+    pub settings: Arc<WorkerSettings>,
+    pub identity: Identity,
+    pub budget: Arc<Budget>,
+    /// A hint that tokens are due; one waiter takes it.
+    pub wake: Notify,
+    pub idle: Idle,
+    pub vital_signs: VitalSigns,
+    /// No more claims; held lanes finish the event that they deliver.
+    pub stopping: CancellationToken,
+    routes: watch::Sender<Arc<RouteTable>>,
+    held: Arc<AtomicUsize>,
+    suspects: Arc<Semaphore>,
+}
+
+impl Shared {
+    pub fn new(
+        database: Config,
+        pool: Pool,
+        settings: WorkerSettings,
+        identity: Identity,
+        stopping: CancellationToken,
+    ) -> Self {
+        Self {
+            database,
+            pool,
+            budget: Budget::new(settings.prefetch_bytes),
+            settings: Arc::new(settings),
+            identity,
+            wake: Notify::new(),
+            idle: Idle::default(),
+            vital_signs: VitalSigns::default(),
+            stopping,
+            routes: watch::Sender::default(),
+            held: Arc::default(),
+            suspects: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    pub fn routes(&self) -> Arc<RouteTable> {
+        Arc::clone(&self.routes.borrow())
+    }
+
+    /// Replaces the routes; claims that are under way finish with the old ones.
+    pub fn set_routes(&self, routes: RouteTable) {
+        self.routes.send_replace(Arc::new(routes));
+        self.wake.notify_one();
+    }
+
+    /// Lanes held over all connections.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub fn hold(&self, route: &Route) -> LaneHold {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        LaneHold {
+            held: Arc::clone(&self.held),
+            _route: route.hold(),
+        }
+    }
+
+    /// From 0 to 1; for jitter only.
+    pub fn random(&self) -> f64 {
+        random()
+    }
+
+    pub fn lane_context(
+        &self,
+        trust: Arc<Trust>,
+        requests: mpsc::UnboundedSender<Request>,
+    ) -> LaneContext {
+        LaneContext {
+            settings: Arc::clone(&self.settings),
+            trust,
+            requests,
+            stopping: self.stopping.clone(),
+            suspects: Arc::clone(&self.suspects),
+            budget: Arc::clone(&self.budget),
+            pool: self.pool.clone(),
+        }
+    }
+}
+
+/// Counts a lane as held, on the worker and on its route.
+pub struct LaneHold {
+    held: Arc<AtomicUsize>,
+    _route: Hold,
+}
+
+impl Drop for LaneHold {
+    fn drop(&mut self) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What the lanes of one connection share.
+pub struct LaneContext {
+    pub settings: Arc<WorkerSettings>,
+    pub trust: Arc<Trust>,
+    pub requests: mpsc::UnboundedSender<Request>,
+    pub stopping: CancellationToken,
+    /// One at a time: events that outlived a worker.
+    pub suspects: Arc<Semaphore>,
+    budget: Arc<Budget>,
+    pool: Pool,
+}
+
+impl LaneContext {
+    pub fn random(&self) -> f64 {
+        random()
+    }
+
+    /// Reads a payload that did not come with its batch; `None` where it cannot be read now.
+    pub async fn large_payload(
+        &self,
+        session_id: i64,
+        event: &FetchedEvent,
+        size: usize,
+    ) -> Option<(String, Share)> {
+        let share = self.budget.take(size);
+        let payload = lane::read_large(&self.pool, session_id, event).await?;
+        Some((payload, share))
+    }
+
+    /// Pauses a subscription whose destination wants nothing more.
+    pub async fn pause(&self, subscription: &Subscription, reason: &str) {
+        let paused = match self.pool.get().await {
+            Ok(client) => operate::pause_subscription(&**client, &subscription.name, reason)
+                .await
+                .map_err(|error| Box::new(error) as Box<dyn std::error::Error>),
+            Err(error) => Err(Box::new(error) as Box<dyn std::error::Error>),
+        };
+        match paused {
+            Ok(_) => tracing::warn!(
+                subscription = %subscription.name, reason,
+                "subscription paused: its destination answered 410. Resume it when that is mended"
+            ),
+            Err(error) => tracing::warn!(
+                subscription = %subscription.name, error = &*error,
+                "subscription could not be paused; the event is tried again"
+            ),
+        }
+    }
+}
+
+/// Which lane connections have nothing to do: while there are any, the doorbell is wanted.
+#[derive(Default)]
+pub struct Idle {
+    connections: Mutex<HashSet<i64>>,
+    any: watch::Sender<bool>,
+}
+
+impl Idle {
+    pub fn enter(&self, connection_id: i64) {
+        self.change(|connections| connections.insert(connection_id));
+    }
+
+    pub fn leave(&self, connection_id: i64) {
+        self.change(|connections| connections.remove(&connection_id));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashSet<i64>) -> bool) {
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if change(&mut connections) {
+            self.any.send_replace(!connections.is_empty());
+        }
+    }
+
+    /// Whether any is idle, and when that changes.
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.any.subscribe()
+    }
+}
+
+fn random() -> f64 {
+    // The random bits of a UUID; a generator of our own is not worth a dependency.
+    f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
+}

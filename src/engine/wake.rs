@@ -1,0 +1,152 @@
+//! Waking: a listener, and the doorbell (I8).
+//!
+//! NOTIFY takes one lock for the whole server at commit, so producers use it only when somebody
+//! needs it. While a lane connection of this worker is idle, the worker waits for the doorbell, one
+//! exclusive advisory lock that the idle workers queue for. A producer that inserted a token tries
+//! the lock in shared mode, without waiting: it gets it only if nobody holds it or waits for it, and
+//! then notifies nobody. A worker that is granted the doorbell while it is busy gives it up at once.
+//!
+//! Between a producer's look at the doorbell and its commit, a worker may go idle: it looks again at
+//! short, growing intervals (walk.rs), which closes that window. Notifications are hints: with none
+//! at all, everything works at the poll floor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::poll_fn;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+use super::shared::Shared;
+use crate::store::{StoreError, lane_connection};
+
+/// A connection is idle for this long before it asks for the doorbell, and busy for this long
+/// before it gives it up: under a steady trickle the doorbell is not handed about.
+const SETTLED_AFTER: Duration = Duration::from_millis(20);
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
+/// How long the listening connection may be silent before it is asked whether it is there.
+const LISTEN_CHECK: Duration = Duration::from_secs(5);
+
+/// Wakes the claimers at each notification, until the worker stops.
+pub async fn listen(shared: Arc<Shared>) {
+    loop {
+        let ended = tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            ended = listen_once(&shared) => ended,
+        };
+        if let Err(error) = ended {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "not listening; workers look at the poll floor until this is back"
+            );
+        }
+        tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            () = sleep(RECONNECT_DELAY) => {}
+        }
+    }
+}
+
+async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> {
+    let mut config = shared.database.clone();
+    config.application_name("lanekeeper listen");
+    config.connect_timeout(Duration::from_secs(5));
+    let (client, mut connection) = config.connect(NoTls).await?;
+    let waking = Arc::clone(shared);
+    let mut reading = tokio::spawn(async move {
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notification(_))) => waking.wake.notify_one(),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Ok(()),
+            }
+        }
+    });
+    client.batch_execute("LISTEN lanekeeper").await?;
+    // What was enqueued while nobody listened.
+    shared.wake.notify_one();
+    loop {
+        tokio::select! {
+            ended = &mut reading => return ended.unwrap_or(Ok(())),
+            () = sleep(LISTEN_CHECK) => {}
+        }
+        // A connection that was cut without a word answers nothing.
+        if timeout(LISTEN_CHECK, client.simple_query(""))
+            .await
+            .is_err()
+        {
+            reading.abort();
+            return Ok(());
+        }
+    }
+}
+
+/// Holds, or queues for, the doorbell while the worker is idle, until it stops.
+pub async fn ring_me(shared: Arc<Shared>) {
+    let mut idle = shared.idle.watch();
+    loop {
+        let ended = tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            ended = ring_me_once(&shared, &mut idle) => ended,
+        };
+        if let Err(error) = ended {
+            tracing::warn!(
+                error = &*error,
+                "no doorbell; workers look at the poll floor until this is back"
+            );
+        }
+        tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            () = sleep(RECONNECT_DELAY) => {}
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+async fn ring_me_once(
+    shared: &Arc<Shared>,
+    idle: &mut watch::Receiver<bool>,
+) -> Result<(), Failure> {
+    let (client, _task) = lane_connection::open(&shared.database, "doorbell").await?;
+    // Waiting in the queue is what this connection is for.
+    client
+        .batch_execute("SET statement_timeout = 0")
+        .await
+        .map_err(StoreError::on("preparing to wait for the doorbell"))?;
+    loop {
+        stays(idle, true).await?;
+        take(&client).await?;
+        // A producer that looked before this worker queued may have committed since.
+        shared.wake.notify_one();
+        stays(idle, false).await?;
+        client
+            .execute("SELECT pg_advisory_unlock(lanekeeper.doorbell_lock())", &[])
+            .await
+            .map_err(StoreError::on("giving up the doorbell"))?;
+    }
+}
+
+async fn take(client: &Client) -> Result<(), StoreError> {
+    client
+        .execute("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())", &[])
+        .await
+        .map(drop)
+        .map_err(StoreError::on("waiting for the doorbell"))
+}
+
+/// Waits until the state is `wanted` and stays so for a moment.
+async fn stays(
+    idle: &mut watch::Receiver<bool>,
+    wanted: bool,
+) -> Result<(), watch::error::RecvError> {
+    loop {
+        idle.wait_for(|state| *state == wanted).await?;
+        sleep(SETTLED_AFTER).await;
+        if *idle.borrow() == wanted {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! When to claim next, and from where each route's tokens are walked (I8, I9).
+//!
+//! Tokens are walked from a moving lower bound, so that a snapshot that somebody holds open does not
+//! make every claim step over what has long been deleted. A token may appear behind the bound: its
+//! producer's transaction stayed open, or its holder died. A full walk, about once a second, finds it.
+//!
+//! An idle connection looks again at short, growing intervals up to the poll floor: that closes the
+//! window between a producer's look at the doorbell and its commit, and is all that is left when
+//! notifications are broken.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::route::RouteTable;
+use super::settings::WorkerSettings;
+use crate::store::claim::{RouteState, RouteWalk};
+
+/// Between full walks, and no less often than the poll floor.
+const FULL_WALK_EVERY: Duration = Duration::from_secs(1);
+const FIRST_STEP: Duration = Duration::from_millis(2);
+
+/// The state of one connection's walks.
+pub struct Walks {
+    bounds: HashMap<i32, Timestamp>,
+    full_at: Instant,
+    next_at: Instant,
+    step: Duration,
+    poll_floor: Duration,
+}
+
+impl Walks {
+    pub fn new(settings: &WorkerSettings) -> Self {
+        let now = Instant::now();
+        Self {
+            bounds: HashMap::new(),
+            full_at: now,
+            next_at: now,
+            step: FIRST_STEP,
+            poll_floor: settings.poll_floor,
+        }
+    }
+
+    pub fn due(&self, now: Instant) -> bool {
+        self.next_at <= now
+    }
+
+    pub fn next_at(&self) -> Instant {
+        self.next_at
+    }
+
+    /// Somebody said that there is something.
+    pub fn wake(&mut self) {
+        self.next_at = Instant::now();
+        self.step = FIRST_STEP;
+    }
+
+    /// The routes that have room, each with the bound from which to walk it.
+    pub fn start(&mut self, routes: &RouteTable, now: Instant) -> Vec<RouteWalk> {
+        let full = self.full_at <= now;
+        if full {
+            self.full_at = now + FULL_WALK_EVERY.min(self.poll_floor);
+        }
+        routes
+            .iter()
+            .filter(|route| route.room() > 0)
+            .map(|route| RouteWalk {
+                route: route.id(),
+                room: i32::try_from(route.room()).unwrap_or(i32::MAX),
+                bound: match self.bounds.get(&route.id()) {
+                    Some(bound) if !full => *bound,
+                    _ => Timestamp::UNIX_EPOCH,
+                },
+            })
+            .collect()
+    }
+
+    /// There was no route to walk.
+    pub fn nothing(&mut self, now: Instant, random: f64) {
+        self.finished(&[], 0, usize::MAX, now, random);
+    }
+
+    /// What a claim of up to `limit` lanes that was asked at `asked_at` took.
+    pub fn finished(
+        &mut self,
+        routes: &[RouteState],
+        taken: usize,
+        limit: usize,
+        asked_at: Instant,
+        random: f64,
+    ) {
+        for state in routes {
+            self.bounds.insert(state.route, state.bound);
+        }
+        let now = Instant::now();
+        if taken == limit {
+            self.step = FIRST_STEP;
+            self.next_at = now;
+        } else if taken > 0 {
+            self.step = FIRST_STEP;
+            self.next_at = now + FIRST_STEP;
+        } else {
+            let next_due = routes.iter().filter_map(|state| state.next_due_in).min();
+            let wait = self.step.mul_f64(0.9 + 0.2 * random).min(self.poll_floor);
+            self.step = (self.step * 2).min(self.poll_floor);
+            self.next_at = match next_due {
+                // A worker wakes itself when the next lane is due; nothing else has to.
+                Some(due) => (now + wait).min((asked_at + due).max(now + Duration::from_millis(1))),
+                None => now + wait,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walks() -> Walks {
+        Walks::new(&WorkerSettings::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_looks_at_growing_intervals_up_to_the_poll_floor() {
+        let mut walks = walks();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            let now = Instant::now();
+            walks.nothing(now, 0.5);
+            waits.push(walks.next_at() - now);
+        }
+        assert_eq!(waits[0], FIRST_STEP);
+        assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert_eq!(waits[11], Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_wakes_itself_when_the_next_token_is_due() {
+        let mut walks = walks();
+        for _ in 0..12 {
+            walks.nothing(Instant::now(), 0.5);
+        }
+        let now = Instant::now();
+        let due = Duration::from_millis(300);
+        let state = RouteState {
+            route: 1,
+            bound: Timestamp::UNIX_EPOCH,
+            next_due_in: Some(due),
+        };
+        walks.finished(&[state], 0, 100, now, 0.5);
+        assert_eq!(walks.next_at(), now + due);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_claim_is_followed_by_another_at_once() {
+        let mut walks = walks();
+        let now = Instant::now();
+        walks.finished(&[], 100, 100, now, 0.5);
+        assert!(walks.due(now));
+        walks.finished(&[], 99, 100, now, 0.5);
+        assert!(!walks.due(now));
+    }
+}

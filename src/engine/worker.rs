@@ -1,0 +1,226 @@
+//! Starting and stopping a worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use thiserror::Error;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::{Config, NoTls};
+use tokio_util::sync::CancellationToken;
+
+use super::control::AdapterSource;
+use super::settings::WorkerSettings;
+use super::shared::Shared;
+use super::{claimer, control, wake};
+use crate::store::StoreError;
+use crate::store::lane_connection::{self, OpenError};
+use crate::store::migrate::{self, MigrateError};
+use crate::store::worker::{self as peers, Identity};
+
+/// Connections for what is not lane work: large payloads, pauses, housekeeping.
+const POOL_SIZE: usize = 4;
+
+/// A claim loop comes around several times within the trust window; a minute means that it hangs.
+const LIVE_WITHIN: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("the database is not migrated: run `lanekeeper migrate` first. Nothing was changed")]
+    NotMigrated,
+    #[error(
+        "the schema has version {found} and this worker needs {needed}: run `lanekeeper migrate` of this release. Nothing was changed"
+    )]
+    SchemaTooOld { found: i32, needed: i32 },
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot set up the connection pool")]
+    Pool(#[from] deadpool_postgres::BuildError),
+}
+
+/// A running worker.
+pub struct Worker {
+    shared: Arc<Shared>,
+    claimers: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
+    ended: CancellationToken,
+}
+
+/// How a worker stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Every lane was handed back.
+    Clean,
+    /// Deliveries were still running when the grace period ended; they are repeated elsewhere.
+    Abandoned { lanes: usize },
+}
+
+impl Worker {
+    /// Connects, checks schema and session, and starts to deliver.
+    ///
+    /// # Errors
+    /// Where the database is not there, not migrated by this release, or behind a pooler.
+    pub async fn start(
+        database: Config,
+        settings: WorkerSettings,
+        source: Arc<dyn AdapterSource>,
+    ) -> Result<Self, StartError> {
+        let (client, _task) = lane_connection::open(&database, "start").await?;
+        check_schema(&client).await?;
+        let identity = Identity {
+            worker_id: peers::new_worker_id(&client).await?,
+            host: host(),
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+        };
+        let manager = Manager::from_config(
+            database.clone(),
+            NoTls,
+            ManagerConfig {
+                recycling_method: RecyclingMethod::Verified,
+            },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(POOL_SIZE)
+            .runtime(Runtime::Tokio1)
+            .build()?;
+        let stopping = CancellationToken::new();
+        let ended = CancellationToken::new();
+        let connections = settings.lane_connections;
+        let shared = Arc::new(Shared::new(database, pool, settings, identity, stopping));
+        tracing::info!(
+            worker_id = shared.identity.worker_id,
+            lane_connections = connections,
+            max_lanes = shared.settings.max_lanes,
+            "worker started"
+        );
+        let others = vec![
+            // Listening comes before the first claim, so that nothing falls between them.
+            tokio::spawn(wake::listen(Arc::clone(&shared))),
+            tokio::spawn(wake::ring_me(Arc::clone(&shared))),
+            tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
+        ];
+        let claimers = (0..connections)
+            .map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))))
+            .collect();
+        Ok(Self {
+            shared,
+            claimers,
+            others,
+            ended,
+        })
+    }
+
+    pub fn id(&self) -> i64 {
+        self.shared.identity.worker_id
+    }
+
+    /// For probes, which outlive any borrow of the worker.
+    pub fn probe(&self) -> Probe {
+        Probe {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Stops claiming, lets running deliveries finish within the grace period, hands lanes back.
+    pub async fn stop(self) -> Stopped {
+        self.shared.stopping.cancel();
+        let aborts: Vec<_> = self.claimers.iter().map(JoinHandle::abort_handle).collect();
+        let draining = futures_util::future::join_all(self.claimers);
+        let stopped = match timeout(self.shared.settings.shutdown_grace, draining).await {
+            Ok(_) => Stopped::Clean,
+            Err(_) => {
+                // Dropping the connections frees the locks; the survivors wake the lanes.
+                aborts.iter().for_each(tokio::task::AbortHandle::abort);
+                Stopped::Abandoned {
+                    lanes: self.shared.held(),
+                }
+            }
+        };
+        self.ended.cancel();
+        for task in self.others {
+            task.abort();
+        }
+        if let Ok(client) = self.shared.pool.get().await
+            && let Err(error) = peers::leave(&client, self.shared.identity.worker_id).await
+        {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the worker's row stays behind"
+            );
+        }
+        tracing::info!(
+            worker_id = self.shared.identity.worker_id,
+            ?stopped,
+            "worker stopped"
+        );
+        stopped
+    }
+}
+
+/// Looks at a worker from outside.
+#[derive(Clone)]
+pub struct Probe {
+    shared: Arc<Shared>,
+}
+
+/// Why a worker should get no traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotReady {
+    #[error("the worker is draining")]
+    Draining,
+    #[error("Postgres has not answered yet")]
+    NeverAnswered,
+    #[error("Postgres has not answered for {} s", .0.as_secs())]
+    Silent(Duration),
+}
+
+impl Probe {
+    /// Whether the claim loops turn, whatever Postgres does.
+    pub fn is_live(&self) -> bool {
+        self.shared.vital_signs.since_turned() < LIVE_WITHIN
+    }
+
+    /// # Errors
+    /// Why not.
+    pub fn is_ready(&self) -> Result<(), NotReady> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(NotReady::Draining);
+        }
+        match self.shared.vital_signs.since_answered() {
+            None => Err(NotReady::NeverAnswered),
+            Some(silent) if silent > self.shared.settings.trust => Err(NotReady::Silent(silent)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether Postgres has ever answered.
+    pub fn has_started(&self) -> bool {
+        self.shared.vital_signs.since_answered().is_some()
+    }
+}
+
+async fn check_schema(client: &tokio_postgres::Client) -> Result<(), StartError> {
+    let needed = migrate::latest();
+    match migrate::version(client).await? {
+        None => Err(StartError::NotMigrated),
+        Some(found) if found < needed => Err(StartError::SchemaTooOld { found, needed }),
+        Some(found) if found > needed => Err(MigrateError::SchemaTooNew {
+            found,
+            known: needed,
+        }
+        .into()),
+        Some(_) => Ok(()),
+    }
+}
+
+fn host() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,3 @@
+//! What a worker serves over HTTP: so far the probes.
+
+pub mod health;

@@ -1,0 +1,101 @@
+//! What operators do: each call is recorded in `operation` with who did it.
+
+use tokio_postgres::GenericClient;
+
+use super::StoreError;
+
+/// An operator's action on a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneAction {
+    /// Try the head now, with its attempts forgotten.
+    Retry,
+    /// Pass the head, with the outcome `skipped`.
+    Skip,
+    /// Hold the lane until it is unparked.
+    Park,
+    Unpark,
+}
+
+impl LaneAction {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Skip => "skip",
+            Self::Park => "park",
+            Self::Unpark => "unpark",
+        }
+    }
+}
+
+/// Acts on one lane; returns its new state. Waits up to 5 s for a running delivery.
+///
+/// # Errors
+/// SQLSTATE LK006 where there is no such lane or nothing to skip, LK007 where it was not let go.
+pub async fn change_lane(
+    client: &impl GenericClient,
+    lane_id: i64,
+    action: LaneAction,
+    reason: Option<&str>,
+) -> Result<String, StoreError> {
+    client
+        .query_one(
+            "SELECT lanekeeper.change_lane($1, $2, $3)",
+            &[&lane_id, &action.as_str(), &reason],
+        )
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(StoreError::on("changing a lane"))
+}
+
+/// Stops the delivery of a subscription. False where there is none of that name that runs.
+///
+/// # Errors
+/// Nothing was changed.
+pub async fn pause_subscription(
+    client: &impl GenericClient,
+    name: &str,
+    reason: &str,
+) -> Result<bool, StoreError> {
+    client
+        .query_one(
+            "SELECT lanekeeper.pause_subscription($1, $2)",
+            &[&name, &reason],
+        )
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(StoreError::on("pausing a subscription"))
+}
+
+/// Restarts the delivery of a subscription. False where there is none of that name that is paused.
+///
+/// # Errors
+/// Nothing was changed.
+pub async fn resume_subscription(
+    client: &impl GenericClient,
+    name: &str,
+) -> Result<bool, StoreError> {
+    client
+        .query_one("SELECT lanekeeper.pause_subscription($1, NULL)", &[&name])
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(StoreError::on("resuming a subscription"))
+}
+
+/// Marks a dead letter as dealt with. False where it was already, or is not there.
+///
+/// # Errors
+/// Nothing was changed.
+pub async fn drop_dead_letter(
+    client: &impl GenericClient,
+    dead_id: i64,
+    reason: Option<&str>,
+) -> Result<bool, StoreError> {
+    client
+        .query_one(
+            "SELECT lanekeeper.drop_dead_letter($1, $2)",
+            &[&dead_id, &reason],
+        )
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(StoreError::on("dropping a dead letter"))
+}
