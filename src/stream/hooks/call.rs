@@ -18,10 +18,11 @@ use uuid::Uuid;
 
 use super::config::HookConfig;
 use super::event_type::{ERROR, UNKNOWN, event_type};
-use super::json::{Repairs, Sanitised, sanitise};
+use super::json::{Sanitised, sanitise};
 use super::origin::Origin;
 use super::redact::{REPLACEMENT, redact};
 use super::shape::{AgentCli, Fields};
+use super::string::Repairs;
 use crate::spool::Record;
 
 /// Deepest nesting that is stored as JSON. PostgreSQL 15 with its default `max_stack_depth` (2 MB)

@@ -24,6 +24,8 @@ pub mod double_fire;
 pub mod emit;
 pub mod event_type;
 pub mod json;
+pub mod members;
 pub mod origin;
 pub mod redact;
 pub mod shape;
+pub mod string;

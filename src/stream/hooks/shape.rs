@@ -7,14 +7,13 @@
 //! | Cursor | `hook_event_name` | `session_id`, in older versions `conversation_id` only; both may be empty |
 //! | OpenCode | whatever the plugin calls it: `hook_type`, `type`, `event.type` | `sessionID` in its spellings, at the top, in `properties`, in `properties.info` or `.part`, or in `input`; `properties.info.id` where the event is about a session |
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::json::text_of;
+use super::members::{Members, present};
+use super::string::text_of;
 
 /// An agent CLI whose hook calls are understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,60 +180,6 @@ fn string_after(text: &str, key: &str) -> Option<String> {
             .ok()?;
         present(text_of(value)?)
     })
-}
-
-fn present(text: Cow<'_, str>) -> Option<String> {
-    (!text.trim().is_empty()).then(|| text.into_owned())
-}
-
-/// The direct members of an object, unread.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'a> Members<'a> {
-    /// No members where the value is no object.
-    fn of(value: &'a RawValue) -> Self {
-        serde_json::from_str(value.get()).unwrap_or(Self(Vec::new()))
-    }
-
-    /// Of equal keys the last, as `jsonb` has it.
-    fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.0
-            .iter()
-            .rev()
-            .find(|(name, _)| name == key)
-            .map(|(_, value)| *value)
-    }
-
-    /// The text at a path of keys, if there is any.
-    fn text(&self, path: &str) -> Option<String> {
-        match path.split_once('.') {
-            None => present(text_of(self.get(path)?)?),
-            Some((key, rest)) => Members::of(self.get(key)?).text(rest),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                // Keys are taken raw: one with a lone surrogate is no string for serde.
-                while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
-                    members.push((text_of(key).unwrap_or_default(), value));
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Object)
-    }
 }
 
 #[cfg(test)]
