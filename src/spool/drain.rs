@@ -191,7 +191,12 @@ impl Drain<'_> {
             if refusal == Refusal::Payload {
                 let stand_in = record.stand_in(&reason, &path);
                 let deadline = self.limits.statement_deadline();
-                enqueue(self.client, &stand_in.as_event(), deadline).await?;
+                match enqueue(self.client, &stand_in.as_event(), deadline).await {
+                    Err(error) if error.refusal() == Refusal::Later => return Err(error.into()),
+                    // A stand-in that is refused as well must not hold up the events behind it.
+                    Err(error) => tracing::warn!(error = chain(&error), "no stand-in was stored"),
+                    Ok(_) => {}
+                }
             }
             self.report.rejected.push(path);
         }

@@ -92,7 +92,9 @@ impl Emitter<'_> {
         };
         if refusal == Refusal::Payload {
             let stand_in = record.stand_in(&because, &kept_in);
-            if let Err(error) = enqueue(client, &stand_in.as_event(), deadline).await {
+            if let Err(error) = enqueue(client, &stand_in.as_event(), deadline).await
+                && error.refusal() == Refusal::Later
+            {
                 // The record itself is safe in any case.
                 self.keep(&stand_in, told(&error));
             }
