@@ -50,7 +50,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs before anything that could fail or take time: see its module.
+    // Runs before anything that could fail or take time: see its module.
     Hook(hook::Args),
     #[command(flatten)]
     Other(OtherCommand),
