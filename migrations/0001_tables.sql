@@ -1,8 +1,15 @@
 -- The log, the lanes, their progress and their tokens. No row of the hot path is ever updated:
 -- see ARCHITECTURE.md, "A log, tokens, versioned progress".
 
-CREATE SCHEMA IF NOT EXISTS lanekeeper;
+CREATE SCHEMA lanekeeper;
 REVOKE ALL ON SCHEMA lanekeeper FROM PUBLIC;
+
+-- A row per migration; the highest version is the schema's.
+CREATE TABLE lanekeeper.schema_version (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
 
 -- A family of sessions with shared defaults. Few rows, changed only by `apply`.
 CREATE TABLE lanekeeper.stream (

@@ -274,8 +274,9 @@ $$;
 
 -- Takes over from connections that are gone: wakes the lanes that they held, and, where the whole
 -- worker is gone too, charges a crash to the heads that it had taken and not settled. A server
--- that restarted took the connections with it: nobody is charged then.
-CREATE FUNCTION lanekeeper.take_over() RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
+-- that restarted took the connections with it: nobody is charged then. The caller's own worker lives,
+-- and its liveness lock would be granted to it again: it is left out by its id.
+CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint) RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
 LANGUAGE plpgsql SET search_path = ''
 AS $$
 #variable_conflict use_column
@@ -289,7 +290,8 @@ BEGIN
         -- Gone meanwhile: another survivor took it over, or it closed cleanly.
         DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id;
         CONTINUE WHEN NOT FOUND;
-        v_charge := v_connection.opened_at > pg_postmaster_start_time()
+        v_charge := v_connection.worker_id <> p_own_worker_id
+            AND v_connection.opened_at > pg_postmaster_start_time()
             AND pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_connection.worker_id));
 
         SELECT array_agg(t.lane_id) FILTER (WHERE t.locked) INTO v_lanes
@@ -342,6 +344,7 @@ BEGIN
     DELETE FROM lanekeeper.worker AS w
     WHERE NOT EXISTS (SELECT FROM lanekeeper.lane_connection AS c WHERE c.worker_id = w.worker_id)
       AND w.beat_at < clock_timestamp() - interval '10 s'
+      AND w.worker_id <> p_own_worker_id
       AND pg_try_advisory_xact_lock(lanekeeper.worker_lock(w.worker_id));
     PERFORM lanekeeper.ring();
 END
@@ -349,18 +352,34 @@ $$;
 
 -- Ends the lane connections of workers whose heartbeat stopped while their sockets stay open: a
 -- frozen process. Takes the same role as theirs, or pg_signal_backend.
+--
+-- A loop, because a plan may evaluate the terminating function before the other conditions.
 CREATE FUNCTION lanekeeper.terminate_frozen(p_after_ms bigint) RETURNS TABLE (worker_id bigint, backend_pid int, silent_ms bigint)
-LANGUAGE sql SET search_path = ''
+LANGUAGE plpgsql SET search_path = ''
 AS $$
-    SELECT c.worker_id, c.backend_pid, (extract(epoch FROM clock_timestamp() - w.beat_at) * 1000)::bigint
-    FROM lanekeeper.lane_connection AS c
-    CROSS JOIN LATERAL (
-        SELECT w.beat_at FROM lanekeeper.worker AS w WHERE w.worker_id = c.worker_id
-        ORDER BY w.version DESC LIMIT 1
-    ) AS w
-    JOIN pg_catalog.pg_stat_activity AS a ON a.pid = c.backend_pid AND a.backend_start = c.backend_start
-    WHERE w.beat_at < clock_timestamp() - p_after_ms * interval '1 ms'
-      AND pg_terminate_backend(c.backend_pid)
+#variable_conflict use_column
+DECLARE
+    v_frozen record;
+BEGIN
+    FOR v_frozen IN
+        SELECT c.worker_id, c.backend_pid,
+               (extract(epoch FROM clock_timestamp() - w.beat_at) * 1000)::bigint AS silent_ms
+        FROM lanekeeper.lane_connection AS c
+        CROSS JOIN LATERAL (
+            SELECT w.beat_at FROM lanekeeper.worker AS w WHERE w.worker_id = c.worker_id
+            ORDER BY w.version DESC LIMIT 1
+        ) AS w
+        JOIN pg_catalog.pg_stat_activity AS a ON a.pid = c.backend_pid AND a.backend_start = c.backend_start
+        WHERE w.beat_at < clock_timestamp() - p_after_ms * interval '1 ms'
+    LOOP
+        IF pg_terminate_backend(v_frozen.backend_pid) THEN
+            worker_id := v_frozen.worker_id;
+            backend_pid := v_frozen.backend_pid;
+            silent_ms := v_frozen.silent_ms;
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
 $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA lanekeeper FROM PUBLIC;

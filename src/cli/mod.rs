@@ -88,10 +88,10 @@ pub fn main() -> ExitCode {
         Err(answer) => {
             // Help and version come this way too. A reader that left has seen enough.
             let _ = answer.print();
-            return if is_hook || !answer.use_stderr() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(&Failure::usage(""))
+            return match answer.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if is_hook => ExitCode::SUCCESS,
+                _ => ExitCode::from(Failure::USAGE),
             };
         }
     };

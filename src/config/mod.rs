@@ -13,6 +13,7 @@ mod environment;
 mod file;
 mod load;
 mod problem;
+mod range;
 mod schema;
 mod secret;
 

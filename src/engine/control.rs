@@ -70,7 +70,7 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn AdapterSource) -> Result<()
                 end_frozen(&client, shared).await;
             }
             reload(&client, shared, source).await?;
-            take_over(&client).await
+            take_over(&client, shared.identity.worker_id).await
         })
         .await??;
         if housekeeping_at <= now {
@@ -101,8 +101,8 @@ async fn end_frozen(client: &Client, shared: &Shared) {
     }
 }
 
-async fn take_over(client: &Client) -> Result<(), StoreError> {
-    for dead in worker::take_over(client).await? {
+async fn take_over(client: &Client, own_worker_id: i64) -> Result<(), StoreError> {
+    for dead in worker::take_over(client, own_worker_id).await? {
         tracing::warn!(
             worker_id = dead.worker_id,
             connection_id = dead.connection_id,

@@ -29,7 +29,6 @@ use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
 use super::retry;
 use super::route::Route;
-use super::shared::LaneHold;
 use crate::adapter::{Delivery, Verdict};
 use crate::event::Event;
 use crate::store::claim::ClaimedLane;
@@ -55,7 +54,6 @@ pub struct Lane {
     pub events: Vec<FetchedEvent>,
     pub share: Share,
     pub context: Arc<LaneContext>,
-    pub hold: LaneHold,
 }
 
 /// How a batch ended.
@@ -92,7 +90,6 @@ pub async fn run(lane: Lane) {
         events,
         share,
         context,
-        hold,
     } = lane;
     let progress = Progress {
         version: claimed.version,
@@ -121,7 +118,6 @@ pub async fn run(lane: Lane) {
         () = trust.lost().cancelled() => {}
         () = runner.drive(events, share) => {}
     }
-    drop(hold);
 }
 
 struct Runner {

@@ -33,7 +33,14 @@ impl StoreError {
 
     pub fn class(&self) -> ErrorClass {
         let Some(code) = self.source.code() else {
-            return ErrorClass::ConnectionLost;
+            let io = std::error::Error::source(&self.source)
+                .is_some_and(|cause| cause.is::<std::io::Error>());
+            // Otherwise the driver refused the call before it sent anything.
+            return if io || self.source.is_closed() {
+                ErrorClass::ConnectionLost
+            } else {
+                ErrorClass::Permanent
+            };
         };
         match code.code().get(..2) {
             // 57P01 to 57P03: terminated by an administrator or by a server that stops.

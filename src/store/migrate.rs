@@ -143,12 +143,6 @@ async fn apply(
     let transaction = client.transaction().await?;
     transaction.batch_execute(migration.sql).await?;
     transaction
-        .batch_execute(
-            "CREATE TABLE IF NOT EXISTS lanekeeper.schema_version (
-                 version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())",
-        )
-        .await?;
-    transaction
         .execute(
             "INSERT INTO lanekeeper.schema_version (version, name) VALUES ($1, $2)",
             &[&number, &migration.name],

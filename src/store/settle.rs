@@ -125,7 +125,6 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreErro
         Type::TEXT_ARRAY,
         Type::INT4_ARRAY,
         Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
     ];
     client
         .prepare_typed(SETTLE, &types)
