@@ -85,10 +85,6 @@ impl Failure {
         }
         Some(text)
     }
-
-    pub(super) fn is_usage(&self) -> bool {
-        self.code == Self::USAGE
-    }
 }
 
 impl From<&Failure> for ExitCode {

@@ -116,6 +116,24 @@ pub(super) fn check(check: &mut Check<'_>) {
             "it is time taken from the agent",
         ),
         (
+            "hook.stdin_timeout_ms",
+            hook.stdin_timeout_ms,
+            1..=60_000,
+            "it is time taken from the agent",
+        ),
+        (
+            "hook.max_input_bytes",
+            hook.max_input_bytes as u64,
+            1_024..=1 << 30,
+            memory,
+        ),
+        (
+            "spool.interval_ms",
+            spool.interval_ms,
+            10..=3_600_000,
+            "spooled events wait that long",
+        ),
+        (
             "spool.max_bytes",
             spool.max_bytes,
             MEBIBYTE..=1 << 50,

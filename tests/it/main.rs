@@ -15,3 +15,4 @@ mod conformance;
 mod dev;
 mod engine;
 mod harness;
+mod hooks;

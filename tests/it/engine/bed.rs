@@ -74,7 +74,11 @@ impl Bed {
     pub async fn bare() -> Self {
         let db = TestDb::new().await;
         let client = db.connect().await;
-        Self { db, client, fake: Fake::new() }
+        Self {
+            db,
+            client,
+            fake: Fake::new(),
+        }
     }
 
     pub async fn subscribe(&self, sub: &Sub) {
@@ -109,7 +113,9 @@ impl Bed {
     }
 
     pub async fn start(url: &str, fake: Fake, settings: WorkerSettings) -> Worker {
-        Worker::start(url.parse().unwrap(), settings, Arc::new(Everything(fake))).await.unwrap()
+        Worker::start(url.parse().unwrap(), settings, Arc::new(Everything(fake)))
+            .await
+            .unwrap()
     }
 
     pub async fn enqueue(&self, session: &str, event_type: &str) -> i64 {
@@ -131,16 +137,21 @@ impl Bed {
 
     /// Waits until nothing is left: no token, and every lane at its newest event.
     pub async fn drained(&self) {
-        wait_until(LIMIT, "everything is settled and every lane idle", async || {
-            self.count("SELECT count(*) FROM lanekeeper.ready").await == 0
-                && self.undelivered().await == 0
-        })
+        wait_until(
+            LIMIT,
+            "everything is settled and every lane idle",
+            async || {
+                self.count("SELECT count(*) FROM lanekeeper.ready").await == 0
+                    && self.undelivered().await == 0
+            },
+        )
         .await;
     }
 
     /// Events behind the cursors of all lanes.
     pub async fn undelivered(&self) -> i64 {
-        self.count("SELECT coalesce(sum(behind), 0)::bigint FROM lanekeeper.lane_status").await
+        self.count("SELECT coalesce(sum(behind), 0)::bigint FROM lanekeeper.lane_status")
+            .await
     }
 
     pub async fn count(&self, query: &str) -> i64 {

@@ -23,11 +23,16 @@ async fn a_spare_token_of_a_lane_with_a_long_delivery_does_not_claim_it_again() 
     let bed = Bed::new().await;
     bed.fake.hold_all();
     let worker = bed
-        .worker_with(WorkerSettings { lane_connections: 1, ..WorkerSettings::default() })
+        .worker_with(WorkerSettings {
+            lane_connections: 1,
+            ..WorkerSettings::default()
+        })
         .await;
     bed.enqueue("s1", "step").await;
     wait_until(LIMIT, "the delivery is marked as long", async || {
-        bed.count("SELECT count(*) FROM lanekeeper.ready WHERE due_at > now() + interval '10 s'").await == 1
+        bed.count("SELECT count(*) FROM lanekeeper.ready WHERE due_at > now() + interval '10 s'")
+            .await
+            == 1
     })
     .await;
     bed.client
@@ -52,18 +57,36 @@ async fn a_cut_lane_connection_cancels_its_deliveries_and_settles_nothing() {
     bed.fake.hold("s1");
     let worker = bed.worker().await;
     bed.enqueue_bulk(2, 3).await;
-    wait_until(LIMIT, "s1 is being delivered", async || bed.fake.seen().running == 1).await;
-    assert!(cut_lane_connections(&bed).await > 0);
-    wait_until(LIMIT, "its delivery was dropped and begun anew", async || {
-        let seen = bed.fake.seen();
-        seen.running == 1 && seen.deliveries.iter().filter(|d| &*d.event.session == "s1").count() == 2
+    wait_until(LIMIT, "s1 is being delivered", async || {
+        bed.fake.seen().running == 1
     })
+    .await;
+    assert!(cut_lane_connections(&bed).await > 0);
+    wait_until(
+        LIMIT,
+        "its delivery was dropped and begun anew",
+        async || {
+            let seen = bed.fake.seen();
+            seen.running == 1
+                && seen
+                    .deliveries
+                    .iter()
+                    .filter(|d| &*d.event.session == "s1")
+                    .count()
+                    == 2
+        },
+    )
     .await;
     bed.fake.release_all();
     bed.fake.release("s1");
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [1, 2, 3]);
-    assert_eq!(bed.count("SELECT max(crashes)::bigint FROM lanekeeper.progress").await, 0, "nobody crashed");
+    assert_eq!(
+        bed.count("SELECT max(crashes)::bigint FROM lanekeeper.progress")
+            .await,
+        0,
+        "nobody crashed"
+    );
     worker.stop().await;
 }
 
@@ -98,7 +121,10 @@ async fn a_stale_version_settles_nothing() {
     bed.fake.hold("s1");
     let worker = bed.worker().await;
     bed.enqueue("s1", "step").await;
-    wait_until(LIMIT, "s1 is being delivered", async || bed.fake.seen().running == 1).await;
+    wait_until(LIMIT, "s1 is being delivered", async || {
+        bed.fake.seen().running == 1
+    })
+    .await;
     // Somebody else moved the lane on, whatever the lock says.
     bed.client
         .batch_execute(
@@ -110,7 +136,11 @@ async fn a_stale_version_settles_nothing() {
         .unwrap();
     bed.fake.release("s1");
     bed.drained().await;
-    assert_eq!(bed.accepted()["s1"], [1, 1], "the successor's state counts, and it is delivered again");
+    assert_eq!(
+        bed.accepted()["s1"],
+        [1, 1],
+        "the successor's state counts, and it is delivered again"
+    );
     worker.stop().await;
 }
 
@@ -120,7 +150,10 @@ async fn a_stopped_worker_hands_its_lanes_back_without_duplicates() {
     let first = bed.worker().await;
     bed.fake.hold("s1");
     bed.enqueue_bulk(20, 10).await;
-    wait_until(LIMIT, "s1 is being delivered", async || bed.fake.seen().running == 1).await;
+    wait_until(LIMIT, "s1 is being delivered", async || {
+        bed.fake.seen().running == 1
+    })
+    .await;
     let stopping = tokio::spawn(first.stop());
     let second = bed.worker().await;
     bed.enqueue_bulk(20, 10).await;
@@ -135,13 +168,21 @@ async fn a_stopped_worker_hands_its_lanes_back_without_duplicates() {
 async fn a_worker_whose_deliveries_outlast_the_grace_period_says_so() {
     let bed = Bed::new().await;
     bed.fake.hold("s1");
-    let settings =
-        WorkerSettings { shutdown_grace: Duration::from_millis(300), ..WorkerSettings::default() };
+    let settings = WorkerSettings {
+        shutdown_grace: Duration::from_millis(300),
+        ..WorkerSettings::default()
+    };
     let worker = bed.worker_with(settings).await;
     bed.enqueue("s1", "step").await;
-    wait_until(LIMIT, "s1 is being delivered", async || bed.fake.seen().running == 1).await;
+    wait_until(LIMIT, "s1 is being delivered", async || {
+        bed.fake.seen().running == 1
+    })
+    .await;
     assert_eq!(worker.stop().await, Stopped::Abandoned { lanes: 1 });
-    wait_until(LIMIT, "the delivery was dropped", async || bed.fake.seen().running == 0).await;
+    wait_until(LIMIT, "the delivery was dropped", async || {
+        bed.fake.seen().running == 0
+    })
+    .await;
     bed.fake.release_all();
     bed.fake.release("s1");
     let next = bed.worker().await;
@@ -164,10 +205,13 @@ impl Doomed {
             .unwrap();
         let url = bed.db.url().to_owned();
         let fake = bed.fake.clone();
-        let worker = runtime.spawn(async move { Bed::start(&url, fake, WorkerSettings::default()).await });
+        let worker =
+            runtime.spawn(async move { Bed::start(&url, fake, WorkerSettings::default()).await });
         // Never stopped: it ends with the runtime.
         std::mem::forget(worker.await.unwrap());
-        Self { runtime: Some(runtime) }
+        Self {
+            runtime: Some(runtime),
+        }
     }
 
     fn kill(mut self) {
@@ -182,18 +226,32 @@ async fn survivors_deliver_what_a_dead_worker_held() {
     let doomed = Doomed::start(&bed).await;
     bed.enqueue_bulk(2, 2).await;
     wait_until(LIMIT, "the delivery is marked as long", async || {
-        bed.count("SELECT count(*) FROM lanekeeper.ready WHERE due_at > now() + interval '10 s'").await == 1
+        bed.count("SELECT count(*) FROM lanekeeper.ready WHERE due_at > now() + interval '10 s'")
+            .await
+            == 1
     })
     .await;
     let survivor = bed.worker().await;
     doomed.kill();
-    wait_until(Duration::from_secs(5), "the survivor delivers it", async || bed.fake.seen().running == 1).await;
-    let charged = bed.count("SELECT max(crashes)::bigint FROM lanekeeper.progress").await;
+    wait_until(
+        Duration::from_secs(5),
+        "the survivor delivers it",
+        async || bed.fake.seen().running == 1,
+    )
+    .await;
+    let charged = bed
+        .count("SELECT max(crashes)::bigint FROM lanekeeper.progress")
+        .await;
     assert_eq!(charged, 1, "the head was charged a crash");
     bed.fake.release("s1");
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [1, 2]);
-    assert_eq!(bed.count("SELECT max(crashes)::bigint FROM lanekeeper.progress").await, 0, "and is forgiven");
+    assert_eq!(
+        bed.count("SELECT max(crashes)::bigint FROM lanekeeper.progress")
+            .await,
+        0,
+        "and is forgiven"
+    );
     survivor.stop().await;
 }
 
@@ -205,20 +263,36 @@ async fn an_event_that_killed_three_workers_is_exhausted_and_its_neighbours_are_
     for round in 1..=3 {
         let doomed = Doomed::start(&bed).await;
         bed.enqueue("innocent", "step").await;
-        wait_until(LIMIT, "the poison is being delivered, the innocent done", async || {
-            bed.fake.seen().running == 1 && bed.accepted().get("innocent").map_or(0, Vec::len) == round
-        })
+        wait_until(
+            LIMIT,
+            "the poison is being delivered, the innocent done",
+            async || {
+                bed.fake.seen().running == 1
+                    && bed.accepted().get("innocent").map_or(0, Vec::len) == round
+            },
+        )
         .await;
         doomed.kill();
-        wait_until(LIMIT, "the delivery was dropped", async || bed.fake.seen().running == 0).await;
+        wait_until(LIMIT, "the delivery was dropped", async || {
+            bed.fake.seen().running == 0
+        })
+        .await;
     }
     let survivor = bed.worker().await;
     wait_until(LIMIT, "the poison is dead-lettered", async || {
-        bed.count("SELECT count(*) FROM lanekeeper.dead_letter WHERE session = 'poison' AND crashes = 3").await == 1
+        bed.count(
+            "SELECT count(*) FROM lanekeeper.dead_letter WHERE session = 'poison' AND crashes = 3",
+        )
+        .await
+            == 1
     })
     .await;
     bed.drained().await;
-    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.dead_letter").await, 1);
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.dead_letter")
+            .await,
+        1
+    );
     assert_eq!(bed.accepted()["innocent"], [1, 2, 3]);
     survivor.stop().await;
 }
@@ -229,7 +303,10 @@ async fn a_worker_without_heartbeat_is_ended_by_a_peer() {
     bed.fake.hold("s1");
     let frozen = Doomed::start(&bed).await;
     bed.enqueue("s1", "step").await;
-    wait_until(LIMIT, "s1 is being delivered", async || bed.fake.seen().running == 1).await;
+    wait_until(LIMIT, "s1 is being delivered", async || {
+        bed.fake.seen().running == 1
+    })
+    .await;
     let peer = bed.worker().await;
     // Its last heartbeat, as it would look after half a minute of silence.
     bed.client

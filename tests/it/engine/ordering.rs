@@ -10,7 +10,10 @@ use super::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;
 
 fn failure() -> Verdict {
-    Verdict::Retry { error: "not now".to_owned(), after: None }
+    Verdict::Retry {
+        error: "not now".to_owned(),
+        after: None,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,21 +29,38 @@ async fn two_workers_deliver_every_session_in_order_and_once() {
         assert_eq!(worker.stop().await, Stopped::Clean);
     }
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.claim").await, 0);
-    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.lane_connection").await, 0);
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.lane_connection")
+            .await,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_fails_five_times_holds_its_session_and_no_other() {
-    let bed = Bed::with(&Sub { schedule_ms: vec![200], ..Sub::default() }).await;
+    let bed = Bed::with(&Sub {
+        schedule_ms: vec![200],
+        ..Sub::default()
+    })
+    .await;
     bed.fake.script("s1", 3, vec![failure(); 5]);
     let worker = bed.worker().await;
     bed.enqueue_bulk(20, 10).await;
     wait_until(LIMIT, "the other sessions are complete", async || {
-        bed.accepted().iter().filter(|(session, _)| *session != "s1").map(|(_, seqs)| seqs.len()).sum::<usize>() == 190
+        bed.accepted()
+            .iter()
+            .filter(|(session, _)| *session != "s1")
+            .map(|(_, seqs)| seqs.len())
+            .sum::<usize>()
+            == 190
     })
     .await;
     let blocked = bed.accepted().remove("s1").unwrap();
-    assert_eq!(blocked, [1, 2], "the head is in backoff for a second in all, and nothing overtook it");
+    assert_eq!(
+        blocked,
+        [1, 2],
+        "the head is in backoff for a second in all, and nothing overtook it"
+    );
     bed.drained().await;
     bed.assert_exact(20, 10);
     let attempts: Vec<u32> = bed
@@ -57,15 +77,28 @@ async fn a_head_that_fails_five_times_holds_its_session_and_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_throttled_head_waits_and_burns_no_attempt() {
-    let bed = Bed::with(&Sub { max_attempts: 2, ..Sub::default() }).await;
-    let pause = Verdict::Throttled { reason: "429".to_owned(), after: Duration::from_millis(100) };
+    let bed = Bed::with(&Sub {
+        max_attempts: 2,
+        ..Sub::default()
+    })
+    .await;
+    let pause = Verdict::Throttled {
+        reason: "429".to_owned(),
+        after: Duration::from_millis(100),
+    };
     bed.fake.script("s1", 1, vec![pause; 4]);
     let worker = bed.worker().await;
     bed.enqueue("s1", "step").await;
     bed.enqueue("s1", "step").await;
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [1, 2]);
-    assert!(bed.fake.seen().deliveries.iter().all(|delivery| delivery.attempt == 1));
+    assert!(
+        bed.fake
+            .seen()
+            .deliveries
+            .iter()
+            .all(|delivery| delivery.attempt == 1)
+    );
     worker.stop().await;
 }
 
@@ -75,7 +108,10 @@ async fn one_delivery_at_a_time_in_a_lane_and_many_across_lanes() {
     bed.fake.hold_all();
     let worker = bed.worker().await;
     bed.enqueue_bulk(30, 5).await;
-    wait_until(LIMIT, "a delivery of every session runs", async || bed.fake.seen().running == 30).await;
+    wait_until(LIMIT, "a delivery of every session runs", async || {
+        bed.fake.seen().running == 30
+    })
+    .await;
     assert_eq!(bed.fake.seen().deliveries.len(), 30, "and only one of each");
     bed.fake.release_all();
     bed.drained().await;
@@ -86,7 +122,11 @@ async fn one_delivery_at_a_time_in_a_lane_and_many_across_lanes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_subscriptions_of_a_stream_progress_independently() {
     let bed = Bed::new().await;
-    bed.subscribe(&Sub { name: "other", ..Sub::default() }).await;
+    bed.subscribe(&Sub {
+        name: "other",
+        ..Sub::default()
+    })
+    .await;
     bed.fake.script("s1", 1, vec![failure()]);
     let worker = bed.worker().await;
     bed.enqueue_bulk(3, 4).await;
@@ -116,8 +156,14 @@ async fn a_long_backlog_of_one_session_yields_to_the_others() {
     let worker = bed.worker_with(settings).await;
     bed.drained().await;
     let accepted = bed.fake.seen().accepted();
-    let place = accepted.iter().position(|(session, _)| &**session == "quiet").unwrap();
-    assert!(place < 5000, "it came before the end of the backlog, at {place}");
+    let place = accepted
+        .iter()
+        .position(|(session, _)| &**session == "quiet")
+        .unwrap();
+    assert!(
+        place < 5000,
+        "it came before the end of the backlog, at {place}"
+    );
     assert_eq!(bed.accepted()["s1"], (1..=5000).collect::<Vec<_>>());
     worker.stop().await;
 }
@@ -128,7 +174,10 @@ async fn a_higher_priority_pulls_its_whole_session_forward() {
     bed.enqueue_bulk(50, 3).await;
     // s50 waits behind 49 others; an urgent event in it does not overtake inside the session.
     bed.client
-        .execute("SELECT lanekeeper.enqueue('runs', 's50', 'urgent', '{}', priority => 5::smallint)", &[])
+        .execute(
+            "SELECT lanekeeper.enqueue('runs', 's50', 'urgent', '{}', priority => 5::smallint)",
+            &[],
+        )
         .await
         .unwrap();
     let settings = lanekeeper::engine::WorkerSettings {

@@ -14,13 +14,18 @@ use crate::support::wait_until;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_wakes_itself_when_a_retry_is_due() {
     // A poll floor far beyond the test's patience: only the timer can do it.
-    let bed = Bed::with(&Sub { schedule_ms: vec![300], ..Sub::default() }).await;
+    let bed = Bed::with(&Sub {
+        schedule_ms: vec![300],
+        ..Sub::default()
+    })
+    .await;
     let settings = lanekeeper::engine::WorkerSettings {
         poll_floor: Duration::from_secs(120),
         ..lanekeeper::engine::WorkerSettings::default()
     };
     let error = "not now".to_owned();
-    bed.fake.script("s1", 1, vec![Verdict::Retry { error, after: None }; 3]);
+    bed.fake
+        .script("s1", 1, vec![Verdict::Retry { error, after: None }; 3]);
     let worker = bed.worker_with(settings).await;
     bed.enqueue("s1", "step").await;
     bed.drained().await;
@@ -32,13 +37,18 @@ async fn without_notifications_everything_works_at_the_poll_floor() {
     let bed = Bed::new().await;
     let worker = bed.worker().await;
     wait_until(LIMIT, "the worker waits for the doorbell", async || {
-        bed.count("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
-                   AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.doorbell_lock()")
-            .await
+        bed.count(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
+                   AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.doorbell_lock()",
+        )
+        .await
             == 1
     })
     .await;
-    bed.client.batch_execute("SET lanekeeper.notify = off").await.unwrap();
+    bed.client
+        .batch_execute("SET lanekeeper.notify = off")
+        .await
+        .unwrap();
     for _ in 0..20 {
         bed.enqueue("s1", "step").await;
     }
@@ -53,10 +63,20 @@ async fn a_producer_notifies_only_while_a_worker_waits_for_the_doorbell() {
     let mut notified = listen(&bed).await;
     bed.enqueue("s1", "step").await;
     let waiting = bed.db.connect().await;
-    waiting.execute("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())", &[]).await.unwrap();
+    waiting
+        .execute("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())", &[])
+        .await
+        .unwrap();
     bed.enqueue("s2", "step").await;
-    bed.client.batch_execute("NOTIFY lanekeeper, 'end'").await.unwrap();
-    assert_eq!(notified.recv().await.unwrap(), "", "one, for the event enqueued while somebody waited");
+    bed.client
+        .batch_execute("NOTIFY lanekeeper, 'end'")
+        .await
+        .unwrap();
+    assert_eq!(
+        notified.recv().await.unwrap(),
+        "",
+        "one, for the event enqueued while somebody waited"
+    );
     assert_eq!(notified.recv().await.unwrap(), "end");
 }
 
@@ -85,19 +105,28 @@ async fn a_token_whose_producer_committed_late_is_found_behind_the_moving_bound(
     let bed = Bed::new().await;
     let worker = bed.worker().await;
     let slow = bed.db.connect().await;
-    slow.batch_execute("BEGIN; SET LOCAL lanekeeper.notify = off").await.unwrap();
+    slow.batch_execute("BEGIN; SET LOCAL lanekeeper.notify = off")
+        .await
+        .unwrap();
     super::bed::enqueue(&slow, "late", "step").await;
     // The bound moves on over many deliveries meanwhile.
     for _ in 0..50 {
         bed.enqueue("s1", "step").await;
     }
-    wait_until(LIMIT, "the others are delivered", async || bed.accepted()["s1"].len() == 50).await;
+    wait_until(LIMIT, "the others are delivered", async || {
+        bed.accepted()["s1"].len() == 50
+    })
+    .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     slow.batch_execute("COMMIT").await.unwrap();
     let committed = Instant::now();
     bed.drained().await;
     assert_eq!(bed.accepted()["late"], [1]);
-    assert!(committed.elapsed() < Duration::from_secs(10), "took {:?}", committed.elapsed());
+    assert!(
+        committed.elapsed() < Duration::from_secs(10),
+        "took {:?}",
+        committed.elapsed()
+    );
     worker.stop().await;
 }
 
@@ -109,10 +138,17 @@ async fn a_subscription_added_and_paused_while_workers_run_takes_effect() {
     bed.subscribe(&Sub::default()).await;
     bed.enqueue("s1", "after").await;
     bed.drained().await;
-    assert_eq!(bed.accepted()["s1"], [2], "a new subscription starts at the latest event");
+    assert_eq!(
+        bed.accepted()["s1"],
+        [2],
+        "a new subscription starts at the latest event"
+    );
     let paused: bool = bed
         .client
-        .query_one("SELECT lanekeeper.pause_subscription('out', 'maintenance')", &[])
+        .query_one(
+            "SELECT lanekeeper.pause_subscription('out', 'maintenance')",
+            &[],
+        )
         .await
         .unwrap()
         .get(0);
@@ -121,7 +157,10 @@ async fn a_subscription_added_and_paused_while_workers_run_takes_effect() {
     bed.enqueue("s1", "while paused").await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(bed.accepted()["s1"], [2]);
-    bed.client.query_one("SELECT lanekeeper.pause_subscription('out', NULL)", &[]).await.unwrap();
+    bed.client
+        .query_one("SELECT lanekeeper.pause_subscription('out', NULL)", &[])
+        .await
+        .unwrap();
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [2, 3]);
     worker.stop().await;
