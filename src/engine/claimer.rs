@@ -138,7 +138,10 @@ impl TrustGuard {
             let _ = connection.await;
             losing.lose();
         });
-        Self { trust: Arc::clone(trust), tasks: [watch, end] }
+        Self {
+            trust: Arc::clone(trust),
+            tasks: [watch, end],
+        }
     }
 }
 
