@@ -345,9 +345,10 @@ BEGIN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
         SELECT l.route, 0, clock_timestamp(), l.lane_id
         FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;
-        IF v_charge AND v_busy IS NOT NULL THEN
-            -- Somebody claimed these before they could be charged. If that kills it too, both charges
-            -- count; if it settles them, neither does. Kept until one of the two is known.
+        IF v_busy IS NOT NULL THEN
+            -- The server may be releasing these locks right now, one by one: look again. Or somebody
+            -- claimed them before they could be charged: if that kills it too, both charges count; if
+            -- it settles them, neither does.
             WITH kept AS (
                 DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id
                 RETURNING c.claim_id, c.claimed_at, c.lane_ids, c.versions, c.crashes
