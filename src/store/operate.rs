@@ -27,20 +27,23 @@ impl LaneAction {
     }
 }
 
-/// Acts on one lane; returns its new state. Waits up to 5 s for a running delivery.
+/// Acts on one lane; returns its new state. Waits up to 5 s for a running delivery. With `head`,
+/// does nothing unless that seq is still the lane's head.
 ///
 /// # Errors
-/// SQLSTATE LK006 where there is no such lane or nothing to skip, LK007 where it was not let go.
+/// SQLSTATE LK006 where there is no such lane or nothing to skip, LK007 where it was not let go,
+/// LK008 where the head is another one.
 pub async fn change_lane(
     client: &impl GenericClient,
     lane_id: i64,
     action: LaneAction,
     reason: Option<&str>,
+    head: Option<i64>,
 ) -> Result<String, StoreError> {
     client
         .query_one(
-            "SELECT lanekeeper.change_lane($1, $2, $3)",
-            &[&lane_id, &action.as_str(), &reason],
+            "SELECT lanekeeper.change_lane($1, $2, $3, $4)",
+            &[&lane_id, &action.as_str(), &reason, &head],
         )
         .await
         .and_then(|row| row.try_get(0))
