@@ -18,9 +18,9 @@ use super::output::{self, Output, OutputArgs, or_dash};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Lanes are counted by state: idle (nothing to deliver), ready (waiting for a worker), held (being
-delivered), blocked (tried again later), parked (waiting for an operator). A + marks a lower bound:
-5000 lanes with something to do and 100000 lanes in all are looked at per subscription. BEHIND counts
-events that a filter will leave out too.
+delivered), blocked (tried again later), parked (waiting for an operator). Per subscription, 5000
+lanes that have something to do are looked at and 100000 in all are counted: beyond that, + marks a
+lower bound and ~ an approximate figure. BEHIND counts events that a filter will leave out too.
 
 Examples:
   lanekeeper status
@@ -110,7 +110,11 @@ fn subscription_row(status: &SubscriptionStatus) -> [String; 11] {
         status.subscription.clone(),
         status.stream.clone(),
         state,
-        bound(status.lanes.idle, status.idle_partial),
+        format!(
+            "{}{}",
+            if status.idle_partial { "~" } else { "" },
+            status.lanes.idle
+        ),
         bound(status.lanes.ready, partial),
         status.lanes.held.to_string(),
         bound(status.lanes.blocked, partial),

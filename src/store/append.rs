@@ -129,7 +129,11 @@ impl AppendError {
             // A string or an object beyond what the type can hold.
             &SqlState::PROGRAM_LIMIT_EXCEEDED => Self::PayloadTooLarge(refusal),
             &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Self::Invalid(refusal),
-            &SqlState::INVALID_TEXT_REPRESENTATION => Self::NotJson(refusal),
+            &SqlState::INVALID_TEXT_REPRESENTATION => Self::NotJson(Refusal {
+                // The message says only that it is not; the detail says why.
+                message: said.detail().map_or(refusal.message, str::to_owned),
+                hint: None,
+            }),
             &SqlState::STATEMENT_TOO_COMPLEX => Self::TooDeep(refusal),
             &SqlState::UNTRANSLATABLE_CHARACTER => Self::NulCharacter(refusal),
             _ => StoreError::on("enqueueing")(source).into(),

@@ -14,8 +14,7 @@ pub(super) fn locks(server: &Server, worker: &WorkerConfig, replicas: i64) -> Ch
     let wanted = replicas.saturating_mul(count(worker.max_lanes));
     let room = server.lock_table();
     let found = format!(
-        "{replicas} replicas with {} lanes each may hold {wanted} locks, the server's table has room for {room}, \
-         shared with everybody",
+        "{replicas} × {} lanes may hold {wanted} locks, the server's table has room for {room}, shared with everybody",
         worker.max_lanes
     );
     let advice = format!(
@@ -39,8 +38,7 @@ pub(super) fn connections(server: &Server, config: &Config, replicas: i64) -> Ch
     let room = server.max_connections - server.reserved_connections;
     let others = server.other_connections;
     let found = format!(
-        "{replicas} replicas with up to {each} connections each make {wanted}, others hold {others}, the server \
-         takes {room}"
+        "{replicas} × {each} of workers make {wanted}, others hold {others}, the server takes {room}"
     );
     let advice =
         "raise max_connections, or lower LANEKEEPER_DATABASE__POOL_SIZE or the number of replicas";

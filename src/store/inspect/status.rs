@@ -29,7 +29,7 @@ pub struct SubscriptionStatus {
     pub dead_letters: i64,
     /// Only so many lanes were looked at: every figure but `idle` is a lower bound.
     pub partial: bool,
-    /// Only so many lanes were counted: `idle` is a lower bound.
+    /// Not every lane was counted or looked at: `idle` is approximate.
     pub idle_partial: bool,
 }
 
@@ -51,6 +51,7 @@ pub struct LaneCounts {
 impl SubscriptionStatus {
     fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let lanes: i64 = row.try_get("lanes")?;
+        let partial = row.try_get("partial")?;
         let (ready, held): (i64, i64) = (row.try_get("ready")?, row.try_get("held")?);
         let (blocked, parked): (i64, i64) = (row.try_get("blocked")?, row.try_get("parked")?);
         Ok(Self {
@@ -69,8 +70,8 @@ impl SubscriptionStatus {
             behind: row.try_get("behind")?,
             oldest_undelivered_age_s: row.try_get("oldest_age_s")?,
             dead_letters: row.try_get("dead_letters")?,
-            partial: row.try_get("partial")?,
-            idle_partial: row.try_get("many_lanes")?,
+            partial,
+            idle_partial: partial || row.try_get("many_lanes")?,
         })
     }
 }
