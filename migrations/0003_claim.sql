@@ -272,11 +272,13 @@ AS $$
     RETURNING lane_id, due_at, id
 $$;
 
--- Takes over from connections that are gone: wakes the lanes that they held, and, where the whole
--- worker is gone too, charges a crash to the heads that it had taken and not settled. A server
--- that restarted took the connections with it: nobody is charged then. The caller's own worker lives,
--- and its liveness lock would be granted to it again: it is left out by its id.
-CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint) RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
+-- Takes over from connections that are gone: wakes the lanes that they held. A worker does this for
+-- its own connections, and for those of a worker that is gone as a whole: then the heads that it had
+-- taken and not settled are charged a crash, unless the server itself restarted and took the
+-- connections with it. A peer that lives takes care of its own; one that is frozen is passed over
+-- too, once its connections have been ended (terminate_frozen), without a charge.
+CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
+RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
 LANGUAGE plpgsql SET search_path = ''
 AS $$
 #variable_conflict use_column
@@ -284,17 +286,27 @@ DECLARE
     v_connection record;
     v_charge     boolean;
     v_lanes      bigint[];
+    v_busy       bigint[];
+    v_woken      bigint := 0;
 BEGIN
     FOR v_connection IN SELECT c.connection_id, c.worker_id, c.opened_at FROM lanekeeper.lane_connection AS c LOOP
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(lanekeeper.connection_lock(v_connection.connection_id));
+        v_charge := false;
+        -- The own liveness lock would be granted to its own session again: hence the id.
+        IF v_connection.worker_id <> p_own_worker_id THEN
+            v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_connection.worker_id));
+            CONTINUE WHEN NOT v_charge AND EXISTS (
+                SELECT FROM lanekeeper.worker AS w
+                WHERE w.worker_id = v_connection.worker_id
+                  AND w.beat_at > clock_timestamp() - p_frozen_after_ms * interval '1 ms');
+            v_charge := v_charge AND v_connection.opened_at > pg_postmaster_start_time();
+        END IF;
         -- Gone meanwhile: another survivor took it over, or it closed cleanly.
-        DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id;
-        CONTINUE WHEN NOT FOUND;
-        v_charge := v_connection.worker_id <> p_own_worker_id
-            AND v_connection.opened_at > pg_postmaster_start_time()
-            AND pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_connection.worker_id));
+        CONTINUE WHEN NOT EXISTS (
+            SELECT FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id);
 
-        SELECT array_agg(t.lane_id) FILTER (WHERE t.locked) INTO v_lanes
+        SELECT array_agg(t.lane_id) FILTER (WHERE t.locked), array_agg(t.lane_id) FILTER (WHERE NOT t.locked)
+        INTO v_lanes, v_busy
         FROM (
             SELECT h.lane_id, pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id)) AS locked
             FROM (
@@ -333,12 +345,31 @@ BEGIN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
         SELECT l.route, 0, clock_timestamp(), l.lane_id
         FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;
-        DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id;
+        IF v_charge AND v_busy IS NOT NULL THEN
+            -- Somebody claimed these before they could be charged. If that kills it too, both charges
+            -- count; if it settles them, neither does. Kept until one of the two is known.
+            WITH kept AS (
+                DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id
+                RETURNING c.claim_id, c.claimed_at, c.lane_ids, c.versions, c.crashes
+            )
+            INSERT INTO lanekeeper.claim (connection_id, claim_id, claimed_at, lane_ids, versions, crashes)
+            SELECT v_connection.connection_id, -k.claim_id, k.claimed_at,
+                   array_agg(u.lane_id), array_agg(u.version), array_agg(u.crashes)
+            FROM kept AS k CROSS JOIN unnest(k.lane_ids, k.versions, k.crashes) AS u (lane_id, version, crashes)
+            WHERE u.lane_id = ANY (v_busy)
+            GROUP BY k.claim_id, k.claimed_at;
+        ELSE
+            DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id;
+            DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id;
+        END IF;
 
         connection_id := v_connection.connection_id;
         worker_id := v_connection.worker_id;
         lanes := coalesce(cardinality(v_lanes), 0);
-        RETURN NEXT;
+        v_woken := v_woken + lanes;
+        IF lanes > 0 OR v_busy IS NULL THEN
+            RETURN NEXT;
+        END IF;
     END LOOP;
 
     DELETE FROM lanekeeper.worker AS w
@@ -346,7 +377,9 @@ BEGIN
       AND w.beat_at < clock_timestamp() - interval '10 s'
       AND w.worker_id <> p_own_worker_id
       AND pg_try_advisory_xact_lock(lanekeeper.worker_lock(w.worker_id));
-    PERFORM lanekeeper.ring();
+    IF v_woken > 0 THEN
+        PERFORM lanekeeper.ring();
+    END IF;
 END
 $$;
 

@@ -147,7 +147,7 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     args.limit.cut(&mut letters);
     print(letters.iter(), args.output.output)?;
     if letters.is_empty() {
-        eprintln!("there is no dead letter");
+        output::note("there is no dead letter");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -171,7 +171,7 @@ async fn drop_letters(args: DropArgs, config: &Config) -> Result<ExitCode, Failu
             waiting.filter(|letter| letter.resolution.is_none()),
             args.output.output,
         )?;
-        eprintln!("dry run: these would be dropped; nothing was changed. --yes does it");
+        output::note("dry run: these would be dropped; nothing was changed. --yes does it");
         return Ok(ExitCode::SUCCESS);
     }
     for letter in &letters {

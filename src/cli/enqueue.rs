@@ -137,7 +137,7 @@ fn from_file(path: &Path) -> Result<String, Failure> {
 
 fn from_stdin() -> Result<String, Failure> {
     if io::stdin().is_terminal() {
-        eprintln!("reading the payload; end it with Ctrl-D");
+        output::note("reading the payload; end it with Ctrl-D");
     }
     read(io::stdin().lock(), "standard input")
 }

@@ -176,14 +176,14 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     drop(reading);
     print_lanes(&lanes, args.output.output)?;
     if lanes.is_empty() {
-        eprintln!(
+        output::note(format!(
             "no lane {}",
             if args.blocked {
                 "is held up"
             } else {
                 "has anything to do"
             }
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -205,15 +205,15 @@ async fn skip(args: SkipArgs, config: &Config) -> Result<ExitCode, Failure> {
         lanes.retain(|lane| lane.head_seq.is_some());
         print_lanes(&lanes, args.output.output)?;
         match &*lanes {
-            [] => eprintln!("nothing to skip"),
-            [lane] => eprintln!(
+            [] => output::note("nothing to skip"),
+            [lane] => output::note(format!(
                 "dry run: would skip seq {} of lane {}; nothing was changed. To do it: \
                  lanekeeper lane skip {1} --seq {0} --yes",
                 lane.head_seq.unwrap_or_default(),
                 lane.lane_id
-            ),
-            _ => eprintln!(
-                "dry run: would skip the head of each of these; nothing was changed. --yes does it"
+            )),
+            _ => output::note(
+                "dry run: would skip the head of each of these; nothing was changed. --yes does it",
             ),
         }
         return Ok(ExitCode::SUCCESS);

@@ -1,5 +1,7 @@
 //! What all lists have in common: they end, and say so.
 
+use super::output;
+
 /// Flattened into the arguments of every command that lists rows.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct LimitArgs {
@@ -20,7 +22,9 @@ impl LimitArgs {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         if rows.len() > limit {
             rows.truncate(limit);
-            eprintln!("there are more: these are {limit}, --limit shows up to 10000");
+            output::note(format!(
+                "there are more: these are {limit}, --limit shows up to 10000"
+            ));
         }
     }
 }

@@ -10,11 +10,13 @@ pub mod dev;
 pub mod doctor;
 pub mod enqueue;
 mod failure;
+pub mod hook;
 pub mod lane;
 mod list;
 pub mod migrate;
 pub mod output;
 pub mod session;
+pub mod spool;
 pub mod status;
 pub mod subscription;
 pub mod tail;
@@ -27,7 +29,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tokio::runtime;
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::store::connect::{self, ConnectError};
 use crate::store::inspect::FindError;
 use crate::store::{ErrorClass, StoreError};
@@ -60,6 +62,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    // Runs before anything that could fail or take time: see its module.
+    Hook(hook::Args),
+    #[command(flatten)]
+    Other(OtherCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum OtherCommand {
     Apply(apply::Args),
     Config(config::Args),
     Dead(dead::Args),
@@ -69,13 +79,14 @@ enum Command {
     Lane(lane::Args),
     Migrate(migrate::Args),
     Session(session::Args),
+    Spool(spool::Args),
     Status(status::Args),
     Subscription(subscription::Args),
     Tail(tail::Args),
     Worker(worker::Args),
 }
 
-impl Command {
+impl OtherCommand {
     async fn run(self, config: &Config) -> Result<ExitCode, Failure> {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
@@ -87,6 +98,7 @@ impl Command {
             Self::Lane(args) => lane::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
             Self::Session(args) => session::run(args, config).await,
+            Self::Spool(args) => spool::run(args, config).await,
             Self::Status(args) => status::run(args, config).await,
             Self::Subscription(args) => subscription::run(args, config).await,
             Self::Tail(args) => tail::run(args, config).await,
@@ -104,34 +116,32 @@ pub fn main() -> ExitCode {
         Err(answer) => {
             // Help and version come this way too. A reader that left has seen enough.
             let _ = answer.print();
-            return if is_hook || !answer.use_stderr() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(&Failure::usage(""))
+            return match answer.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if is_hook => ExitCode::SUCCESS,
+                _ => ExitCode::from(Failure::USAGE),
             };
         }
     };
-    match run(cli) {
-        Ok(code) => code,
-        Err(failure) => {
-            failure.report();
-            if is_hook && failure.is_usage() {
-                ExitCode::SUCCESS
-            } else {
-                (&failure).into()
-            }
-        }
-    }
+    let config = Config::load(cli.config.as_deref());
+    let ran = match cli.command {
+        Command::Hook(args) => return hook::run(&args, config),
+        Command::Other(command) => run(command, config),
+    };
+    ran.unwrap_or_else(|failure| {
+        failure.report();
+        (&failure).into()
+    })
 }
 
-fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let config = Config::load(cli.config.as_deref()).map_err(Failure::usage)?;
+fn run(command: OtherCommand, config: Result<Config, ConfigError>) -> Result<ExitCode, Failure> {
+    let config = config.map_err(Failure::usage)?;
     log::init(&config.log).map_err(Failure::failed)?;
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
-    let outcome = runtime.block_on(cli.command.run(&config));
+    let outcome = runtime.block_on(command.run(&config));
     // The command is done: a read of standard input that still waits must not keep the process.
     runtime.shutdown_background();
     outcome
@@ -258,7 +268,9 @@ mod tests {
             ["lanekeeper", "--output", "json", "config"],
             ["lanekeeper", "config", "--output", "json"],
         ] {
-            let Command::Config(args) = Cli::try_parse_from(line).unwrap().command else {
+            let Command::Other(OtherCommand::Config(args)) =
+                Cli::try_parse_from(line).unwrap().command
+            else {
                 panic!("config was asked for");
             };
             assert_eq!(args.output.output, output::Output::Json);

@@ -122,7 +122,7 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     args.limit.cut(&mut sessions);
     match args.output.output {
         Output::Json => sessions.iter().try_for_each(output::json_line)?,
-        Output::Text if sessions.is_empty() => eprintln!("there is no session"),
+        Output::Text if sessions.is_empty() => output::note("there is no session"),
         Output::Text => print(&sessions)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -153,7 +153,7 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
         }
     }
     if lanes.is_empty() {
-        eprintln!("no subscription receives this session");
+        output::note("no subscription receives this session");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -173,7 +173,7 @@ async fn change(
     // Parking again would write this reason over the one that is on the lane.
     lanes.retain(|lane| (action == LaneAction::Park) != lane.parked_at.is_some());
     if lanes.is_empty() {
-        eprintln!("nothing to change");
+        output::note("nothing to change");
     }
     let reason = match action {
         LaneAction::Park => args

@@ -56,10 +56,10 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Output::Text => print(&subscriptions, &workers)?,
     }
     if subscriptions.is_empty() {
-        eprintln!("there is no subscription: add one with `lanekeeper apply`");
+        output::note("there is no subscription: add one with `lanekeeper apply`");
     }
     if workers.is_empty() {
-        eprintln!("no worker is running: events wait until one does");
+        output::note("no worker is running: events wait until one does");
     }
     Ok(ExitCode::SUCCESS)
 }

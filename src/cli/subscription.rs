@@ -95,7 +95,7 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     match args.output.output {
         Output::Json => subscriptions.iter().try_for_each(output::json_line)?,
         Output::Text if subscriptions.is_empty() => {
-            eprintln!("there is no subscription: add one with `lanekeeper apply`");
+            output::note("there is no subscription: add one with `lanekeeper apply`");
         }
         Output::Text => output::table(
             [

@@ -102,10 +102,10 @@ async fn tail(args: &Args, config: &Config) -> Result<ExitCode, Failure> {
                 if let Some(oldest) = events.first().filter(|_| !printed_any)
                     && oldest.seq > first
                 {
-                    eprintln!(
+                    output::note(format!(
                         "seq {first} to {} are gone: their retention is over",
                         oldest.seq - 1
-                    );
+                    ));
                 }
                 printed_any |= !events.is_empty();
                 for event in &events {
@@ -118,10 +118,10 @@ async fn tail(args: &Args, config: &Config) -> Result<ExitCode, Failure> {
                 }
             }
             Err(error) if args.follow && error.class() == ErrorClass::ConnectionLost => {
-                eprintln!(
+                output::note(format!(
                     "the connection broke: trying again from seq {}",
                     reader.next_seq
-                );
+                ));
                 (client, notified) = reopen(args, config).await?;
             }
             Err(error) => {

@@ -7,6 +7,7 @@ pub mod append;
 pub mod claim;
 pub mod connect;
 pub mod diagnose;
+pub mod enqueue;
 pub mod error;
 pub mod fetch;
 pub mod housekeeping;

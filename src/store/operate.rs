@@ -1,6 +1,8 @@
-//! What operators do: each call is recorded in `operation` with who did it.
+//! What operators do: each call is recorded in `operation` with who did it. Statements are unnamed:
+//! people come through transaction poolers too.
 
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use super::StoreError;
 
@@ -41,9 +43,14 @@ pub async fn change_lane(
     head: Option<i64>,
 ) -> Result<String, StoreError> {
     client
-        .query_one(
+        .query_typed_one(
             "SELECT lanekeeper.change_lane($1, $2, $3, $4)",
-            &[&lane_id, &action.as_str(), &reason, &head],
+            &[
+                (&lane_id, Type::INT8),
+                (&action.as_str(), Type::TEXT),
+                (&reason, Type::TEXT),
+                (&head, Type::INT8),
+            ],
         )
         .await
         .and_then(|row| row.try_get(0))
@@ -60,9 +67,9 @@ pub async fn pause_subscription(
     reason: &str,
 ) -> Result<bool, StoreError> {
     client
-        .query_one(
+        .query_typed_one(
             "SELECT lanekeeper.pause_subscription($1, $2)",
-            &[&name, &reason],
+            &[(&name, Type::TEXT), (&reason, Type::TEXT)],
         )
         .await
         .and_then(|row| row.try_get(0))
@@ -78,7 +85,10 @@ pub async fn resume_subscription(
     name: &str,
 ) -> Result<bool, StoreError> {
     client
-        .query_one("SELECT lanekeeper.pause_subscription($1, NULL)", &[&name])
+        .query_typed_one(
+            "SELECT lanekeeper.pause_subscription($1, NULL)",
+            &[(&name, Type::TEXT)],
+        )
         .await
         .and_then(|row| row.try_get(0))
         .map_err(StoreError::on("resuming a subscription"))
@@ -94,9 +104,9 @@ pub async fn drop_dead_letter(
     reason: Option<&str>,
 ) -> Result<bool, StoreError> {
     client
-        .query_one(
+        .query_typed_one(
             "SELECT lanekeeper.drop_dead_letter($1, $2)",
-            &[&dead_id, &reason],
+            &[(&dead_id, Type::INT8), (&reason, Type::TEXT)],
         )
         .await
         .and_then(|row| row.try_get(0))

@@ -8,7 +8,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apply;
 mod cli;
+mod command;
+mod config;
 mod conformance;
 mod dev;
+mod engine;
 mod harness;
+mod hooks;

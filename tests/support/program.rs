@@ -2,7 +2,7 @@
 
 use tokio::process::Command;
 
-/// `lanekeeper`, with nothing of the environment that would configure it, killed with its handle.
+/// `lanekeeper`, with nothing around it that would configure it, killed with its handle.
 pub fn lanekeeper() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lanekeeper"));
     for (name, _) in std::env::vars_os() {
@@ -15,6 +15,8 @@ pub fn lanekeeper() -> Command {
             command.env_remove(&name);
         }
     }
+    // In place of a lanekeeper.toml of whoever runs the tests.
+    command.env("LANEKEEPER_CONFIG", "/dev/null");
     command.kill_on_drop(true);
     command
 }

@@ -139,7 +139,7 @@ pub(super) async fn run(stream: &str, form: Output, config: &Config) -> Result<E
             Err(error) => break Err(error.into()),
         }
         if said_at.elapsed() > PROGRESS_EVERY {
-            eprintln!("{} events so far", bulk.events);
+            output::note(format!("{} events so far", bulk.events));
             said_at = Instant::now();
         }
     };
@@ -152,7 +152,7 @@ pub(super) async fn run(stream: &str, form: Output, config: &Config) -> Result<E
     );
     match form {
         Output::Text => output::line(total)?,
-        Output::Json => eprintln!("{total}"),
+        Output::Json => output::note(total),
     }
     ended.map(|()| ExitCode::SUCCESS)
 }

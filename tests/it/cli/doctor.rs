@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use super::{command, finish, json_lines, run, run_with_input, subscribed};
+use super::{finish, json_lines, run, run_with_input, subscribed};
 use crate::support::TestDb;
 
 const ARGS: [&str; 3] = ["doctor", "--output", "json"];
@@ -98,10 +98,10 @@ async fn a_secret_that_is_not_here_is_a_warning() {
     let ran = run(&db, &ARGS).await;
     assert_eq!(status(&ran.json(), "subscription"), "warn");
     assert!(ran.out.contains("AUDIT_SECRET"), "{ran:?}");
-    let mut with_secret = command(db.url(), &ARGS);
-    with_secret.env("AUDIT_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let variables = [("DATABASE_URL", db.url()), ("AUDIT_SECRET", secret)];
     assert_eq!(
-        status(&finish(with_secret).await.json(), "subscriptions"),
+        status(&finish(&variables, &ARGS, "").await.json(), "subscriptions"),
         "ok"
     );
 }
@@ -123,8 +123,9 @@ async fn a_database_without_the_schema_and_a_server_that_is_away_fail_with_advic
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let away = command(&format!("postgres://nobody@{address}/none"), &ARGS);
-    let ran = tokio::time::timeout(Duration::from_secs(20), finish(away))
+    let url = format!("postgres://nobody@{address}/none");
+    let variables = [("DATABASE_URL", url.as_str())];
+    let ran = tokio::time::timeout(Duration::from_secs(20), finish(&variables, &ARGS, ""))
         .await
         .unwrap();
     assert_eq!(ran.code, 1, "{ran:?}");

@@ -6,12 +6,10 @@ mod operate;
 mod status;
 mod tail;
 
-use std::process::Stdio;
-
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
 
+use crate::command::command;
 use crate::support::TestDb;
 
 /// How a command ended, and what it said.
@@ -52,32 +50,8 @@ fn json_lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The binary, seeing nothing of this process's environment but the database.
-fn command(url: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lanekeeper"));
-    command
-        .args(args)
-        .env_clear()
-        .env("DATABASE_URL", url)
-        .current_dir(std::env::temp_dir())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    command
-}
-
-async fn finish(mut command: Command) -> Ran {
-    let output = command.output().await.unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
 async fn run(db: &TestDb, args: &[&str]) -> Ran {
-    finish(command(db.url(), args)).await
+    run_with_input(db, args, "").await
 }
 
 async fn run_json(db: &TestDb, args: &[&str]) -> Vec<Value> {
@@ -86,10 +60,12 @@ async fn run_json(db: &TestDb, args: &[&str]) -> Vec<Value> {
 }
 
 async fn run_with_input(db: &TestDb, args: &[&str], input: &str) -> Ran {
-    let mut child = command(db.url(), args)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    finish(&[("DATABASE_URL", db.url())], args, input).await
+}
+
+/// Input and output at the same time: a command may print more than a pipe holds while it reads.
+async fn finish(variables: &[(&str, &str)], args: &[&str], input: &str) -> Ran {
+    let mut child = command(args, variables).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
     let feeding = tokio::spawn(async move {

@@ -8,7 +8,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 use tokio::time::timeout;
 
-use super::{append, command, run, run_json, subscribed};
+use super::{append, run, run_json, subscribed};
+use crate::command::command;
 use crate::support::{TestDb, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -100,8 +101,9 @@ struct Follower {
 impl Follower {
     fn start(db: &TestDb) -> Self {
         let args = ["tail", "runs", "s", "--follow", "--output", "json"];
-        let mut child = command(db.url(), &args)
+        let mut child = command(&args, &[("DATABASE_URL", db.url())])
             .stderr(Stdio::inherit())
+            .kill_on_drop(true)
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
