@@ -3,6 +3,7 @@
 //! Payloads are passed through as JSON text. All statements are unnamed, so that a transaction
 //! pooler may stand in between.
 
+mod input;
 mod lines;
 
 use std::collections::BTreeMap;

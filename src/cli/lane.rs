@@ -1,19 +1,21 @@
 //! `lanekeeper lane`: what holds lanes up, and what an operator does about it.
 
 mod action;
+mod print;
 mod select;
 
 use std::process::ExitCode;
 
 use crate::config::Config;
-use crate::store::inspect::{self, LaneStatus};
+use crate::store::inspect;
 use crate::store::operate::LaneAction;
 
 use super::Failure;
 use super::list::LimitArgs;
-use super::output::{self, Output, OutputArgs, or_dash};
+use super::output::{self, Output, OutputArgs};
 
 pub(super) use action::{Change, change};
+pub(super) use print::print_lanes;
 use select::Selector;
 
 /// Look at lanes, and retry, skip, park or unpark them
@@ -193,7 +195,7 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
     let lanes = args.lanes.find(&mut client).await?;
     match args.output.output {
         Output::Json => lanes.iter().try_for_each(output::json_line)?,
-        Output::Text => lanes.iter().try_for_each(print_in_full)?,
+        Output::Text => lanes.iter().try_for_each(print::print_in_full)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -229,76 +231,4 @@ async fn skip(args: SkipArgs, config: &Config) -> Result<ExitCode, Failure> {
         ..Change::new(LaneAction::Skip, args.reason.reason)
     };
     action::change(&client, &lanes, &change, args.output.output).await
-}
-
-/// Lanes as a table, or a JSON line each.
-pub(super) fn print_lanes(lanes: &[LaneStatus], form: Output) -> Result<(), Failure> {
-    if form == Output::Json {
-        return lanes.iter().try_for_each(output::json_line);
-    }
-    if lanes.is_empty() {
-        return Ok(());
-    }
-    let rows: Vec<_> = lanes.iter().map(row).collect();
-    output::table(
-        [
-            "LANE",
-            "STREAM",
-            "SESSION",
-            "SUBSCRIPTION",
-            "STATE",
-            "HEAD",
-            "AGE",
-            "BEHIND",
-            "ATTEMPTS",
-            "RETRY AT",
-            "ERROR",
-        ],
-        &rows,
-    )
-}
-
-fn row(lane: &LaneStatus) -> [String; 11] {
-    [
-        lane.lane_id.to_string(),
-        lane.stream.clone(),
-        output::short(&lane.session, 40),
-        lane.subscription.clone(),
-        lane.state.clone(),
-        or_dash(lane.head_seq.map(|seq| seq.to_string())),
-        or_dash(lane.head_age_s.map(output::age)),
-        lane.behind.to_string(),
-        lane.attempts.to_string(),
-        or_dash(lane.retry_at.map(output::time)),
-        or_dash(lane.last_error.as_deref().map(|e| output::short(e, 60))),
-    ]
-}
-
-fn print_in_full(lane: &LaneStatus) -> Result<(), Failure> {
-    let fields = [
-        ("lane", lane.lane_id.to_string()),
-        ("stream", lane.stream.clone()),
-        ("session", lane.session.clone()),
-        ("subscription", lane.subscription.clone()),
-        ("state", lane.state.clone()),
-        ("settled up to", lane.cursor.to_string()),
-        ("newest seq", lane.newest_seq.to_string()),
-        ("behind", lane.behind.to_string()),
-        ("head", or_dash(lane.head_seq.map(|seq| seq.to_string()))),
-        ("head's age", or_dash(lane.head_age_s.map(output::age))),
-        ("attempts", lane.attempts.to_string()),
-        ("crashes", lane.crashes.to_string()),
-        ("retry at", or_dash(lane.retry_at.map(output::time))),
-        ("parked at", or_dash(lane.parked_at.map(output::time))),
-        (
-            "held by worker",
-            or_dash(lane.held_by.map(|id| id.to_string())),
-        ),
-        ("changed at", output::time(lane.changed_at)),
-        ("last error", or_dash(lane.last_error.clone())),
-    ];
-    for (name, value) in fields {
-        output::line(format!("{name:15} {}", output::plain(&value)))?;
-    }
-    output::line("")
 }

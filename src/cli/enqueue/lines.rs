@@ -1,9 +1,6 @@
-//! `enqueue --lines`: JSON lines in order, in batches that are bounded in events and bytes.
-//!
-//! What is there is sent: a slow writer's lines are not kept waiting for a batch to fill.
+//! `enqueue --lines`: JSON lines in order, a batch in each transaction.
 
 use std::borrow::Cow;
-use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,22 +8,16 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use thiserror::Error;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::MAX_BYTES;
+use super::input::{Input, InputError};
 use crate::cli::Failure;
 use crate::cli::output::{self, Output};
 use crate::config::Config;
 use crate::store::ErrorClass;
 use crate::store::append::{self, AppendError, NewEvent};
 
-/// Events of one batch, which is one transaction.
-const BATCH_EVENTS: usize = 1_000;
-/// Bytes after which a batch is complete; a single longer line comes alone.
-const BATCH_BYTES: usize = 4 << 20;
-const BUFFER_BYTES: usize = 1 << 20;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// A line of input. `stream`, `seq` and `created_at` are what `tail` adds.
@@ -67,12 +58,8 @@ impl Line<'_> {
 /// Why the input was not enqueued to its end.
 #[derive(Debug, Error)]
 enum LineError {
-    #[error("standard input cannot be read after line {after}; what was before is enqueued")]
-    Unreadable { after: u64, source: io::Error },
-    #[error(
-        "line {line} is longer than {MAX_BYTES} bytes; everything before it is enqueued, nothing from it on"
-    )]
-    TooLong { line: u64 },
+    #[error(transparent)]
+    Input(#[from] InputError),
     #[error("line {line} is not an event; everything before it is enqueued, nothing from it on")]
     NotAnEvent {
         line: u64,
@@ -94,10 +81,8 @@ impl From<LineError> for Failure {
     fn from(error: LineError) -> Self {
         let go_on = |line| format!("correct it and go on from there: tail -n +{line} FILE");
         match error {
-            LineError::Unreadable { .. } => Self::failed(error),
-            LineError::TooLong { line } | LineError::NotAnEvent { line, .. } => {
-                Self::failed(error).advise(go_on(line))
-            }
+            LineError::Input(error) => Self::failed(error),
+            LineError::NotAnEvent { line, .. } => Self::failed(error).advise(go_on(line)),
             LineError::Refused { line, ref source } => match source {
                 AppendError::Store(store) if store.class() == ErrorClass::Retryable => {
                     Self::later(error).advise(format!("try again from there: tail -n +{line} FILE"))
@@ -136,7 +121,7 @@ pub(super) async fn run(stream: &str, form: Output, config: &Config) -> Result<E
                     break Err(failure);
                 }
             }
-            Err(error) => break Err(error.into()),
+            Err(error) => break Err(LineError::from(error).into()),
         }
         if said_at.elapsed() > PROGRESS_EVERY {
             output::note(format!("{} events so far", bulk.events));
@@ -233,112 +218,9 @@ fn is_lost(error: &AppendError) -> bool {
     matches!(error, AppendError::Store(store) if store.class() == ErrorClass::ConnectionLost)
 }
 
-/// Lines with their numbers, in batches.
-struct Input<R> {
-    reader: BufReader<R>,
-    /// The number of the last line that was read.
-    line: u64,
-}
-
-impl<R: AsyncRead + Unpin> Input<R> {
-    fn new(input: R) -> Self {
-        Self {
-            reader: BufReader::with_capacity(BUFFER_BYTES, input),
-            line: 0,
-        }
-    }
-
-    /// The next lines that are not blank: waits for one, and takes those that came with it. Empty
-    /// at the end of the input.
-    async fn batch(&mut self) -> Result<Vec<(u64, String)>, LineError> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(text) = self.next_line().await? {
-            if !text.trim().is_empty() {
-                bytes += text.len();
-                batch.push((self.line, text));
-            }
-            let more = self.reader.buffer().contains(&b'\n');
-            let full = batch.len() >= BATCH_EVENTS || bytes >= BATCH_BYTES;
-            if !batch.is_empty() && (full || !more) {
-                break;
-            }
-        }
-        Ok(batch)
-    }
-
-    async fn next_line(&mut self) -> Result<Option<String>, LineError> {
-        let mut bytes = Vec::new();
-        let read = (&mut self.reader)
-            .take(MAX_BYTES)
-            .read_until(b'\n', &mut bytes)
-            .await;
-        let unreadable = |source| LineError::Unreadable {
-            after: self.line,
-            source,
-        };
-        if read.map_err(unreadable)? == 0 {
-            return Ok(None);
-        }
-        self.line += 1;
-        if bytes.len() as u64 == MAX_BYTES && !bytes.ends_with(b"\n") {
-            return Err(LineError::TooLong { line: self.line });
-        }
-        String::from_utf8(bytes)
-            .map(Some)
-            .map_err(|error| LineError::Unreadable {
-                after: self.line - 1,
-                source: io::Error::new(io::ErrorKind::InvalidData, error),
-            })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    async fn batches(input: &[u8]) -> Vec<Vec<(u64, String)>> {
-        let mut input = Input::new(input);
-        let mut batches = Vec::new();
-        loop {
-            match input.batch().await.unwrap() {
-                batch if batch.is_empty() => return batches,
-                batch => batches.push(batch),
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn lines_keep_their_numbers_and_blank_ones_are_passed() {
-        let read = batches(b"a\n\n  \nb\r\nc").await.concat();
-        assert_eq!(
-            read,
-            [(1, "a\n"), (4, "b\r\n"), (5, "c")].map(|(line, text)| (line, text.to_owned()))
-        );
-        assert!(batches(b"\n\n").await.is_empty());
-    }
-
-    #[tokio::test]
-    async fn batches_are_bounded_in_events_and_in_bytes() {
-        let short = "x\n".repeat(BATCH_EVENTS * 2 + 1);
-        let sizes: Vec<usize> = batches(short.as_bytes())
-            .await
-            .iter()
-            .map(Vec::len)
-            .collect();
-        assert_eq!(sizes, [BATCH_EVENTS, BATCH_EVENTS, 1]);
-        let long = format!("{}\n", "x".repeat(BATCH_BYTES)).repeat(2);
-        assert_eq!(batches(long.as_bytes()).await.len(), 2);
-    }
-
-    #[tokio::test]
-    async fn lines_of_a_slow_writer_are_not_kept_waiting() {
-        let (mut writer, reader) = tokio::io::duplex(64);
-        let mut input = Input::new(reader);
-        tokio::io::AsyncWriteExt::write_all(&mut writer, b"a\nb\nhalf")
-            .await
-            .unwrap();
-        assert_eq!(input.batch().await.unwrap().len(), 2);
-    }
 
     #[test]
     fn a_mistyped_field_is_refused_and_those_of_tail_are_not() {

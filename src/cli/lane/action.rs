@@ -16,7 +16,8 @@ use crate::store::operate::{self, LaneAction};
 pub(in crate::cli) struct Change {
     pub action: LaneAction,
     pub reason: Option<String>,
-    /// Only where this seq is still the lane's head.
+    /// Only where this seq is still the lane's head. A skip without one is of the head that was
+    /// just read.
     pub head: Option<i64>,
 }
 
@@ -53,7 +54,8 @@ pub(in crate::cli) async fn change(
     let mut changed = 0;
     for lane in lanes {
         let reason = change.reason.as_deref();
-        let head = change.head;
+        let seen = lane.head_seq.filter(|_| change.action == LaneAction::Skip);
+        let head = change.head.or(seen);
         match operate::change_lane(client, lane.lane_id, change.action, reason, head).await {
             Ok(state) => {
                 changed += 1;

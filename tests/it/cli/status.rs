@@ -91,6 +91,29 @@ async fn status_counts_the_lanes_of_each_state_and_names_the_workers() {
 }
 
 #[tokio::test]
+async fn figures_beyond_what_status_looks_at_are_marked_as_lower_bounds() {
+    let db = subscribed(&["audit"]).await;
+    let many = "SELECT count(*) FROM lanekeeper.enqueue_many('runs', (
+                    SELECT jsonb_agg(jsonb_build_object('session', n::text, 'event_type', 'step', 'payload', n))
+                    FROM generate_series(1, 5001) AS n))";
+    db.connect().await.batch_execute(many).await.unwrap();
+    let audit = &run_json(&db, &["status"]).await[0];
+    assert_eq!(
+        (&audit["partial"], &audit["lanes"]["ready"]),
+        (&json!(true), &json!(5_000))
+    );
+    assert_eq!(
+        (&audit["idle_partial"], &audit["behind"]),
+        (&json!(true), &json!(5_000))
+    );
+    let text = run(&db, &["status"]).await;
+    assert!(
+        text.text().contains("  ~1 ") && text.out.contains("  5000+ "),
+        "{text:?}"
+    );
+}
+
+#[tokio::test]
 async fn status_of_an_empty_database_says_what_to_do() {
     let db = TestDb::new().await;
     let ran = run(&db, &["status"]).await;
