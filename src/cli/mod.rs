@@ -4,6 +4,7 @@
 //! exits 2, which agent CLIs take as an order to block what the agent is doing.
 
 pub mod apply;
+pub mod bench;
 pub mod config;
 pub mod dev;
 mod failure;
@@ -49,6 +50,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Apply(apply::Args),
+    Bench(bench::Args),
     Config(config::Args),
     Dev(dev::Args),
     Migrate(migrate::Args),
@@ -59,6 +61,7 @@ impl Command {
     async fn run(self, config: &Config) -> Result<ExitCode, Failure> {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
+            Self::Bench(args) => bench::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
             Self::Dev(args) => dev::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,

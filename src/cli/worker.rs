@@ -137,7 +137,7 @@ impl AdapterSource for Adapters {
     }
 }
 
-fn settings(config: &Config) -> WorkerSettings {
+pub(super) fn settings(config: &Config) -> WorkerSettings {
     let WorkerConfig {
         lane_connections,
         max_lanes,
