@@ -272,11 +272,13 @@ AS $$
     RETURNING lane_id, due_at, id
 $$;
 
--- Takes over from connections that are gone: wakes the lanes that they held, and, where the whole
--- worker is gone too, charges a crash to the heads that it had taken and not settled. A server
--- that restarted took the connections with it: nobody is charged then. The caller's own worker lives,
--- and its liveness lock would be granted to it again: it is left out by its id.
-CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint) RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
+-- Takes over from connections that are gone: wakes the lanes that they held. A worker does this for
+-- its own connections, and for those of a worker that is gone as a whole: then the heads that it had
+-- taken and not settled are charged a crash, unless the server itself restarted and took the
+-- connections with it. A peer that lives takes care of its own; one that is frozen is passed over
+-- too, once its connections have been ended (terminate_frozen), without a charge.
+CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
+RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
 LANGUAGE plpgsql SET search_path = ''
 AS $$
 #variable_conflict use_column
@@ -287,12 +289,19 @@ DECLARE
 BEGIN
     FOR v_connection IN SELECT c.connection_id, c.worker_id, c.opened_at FROM lanekeeper.lane_connection AS c LOOP
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(lanekeeper.connection_lock(v_connection.connection_id));
+        v_charge := false;
+        -- The own liveness lock would be granted to its own session again: hence the id.
+        IF v_connection.worker_id <> p_own_worker_id THEN
+            v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_connection.worker_id));
+            CONTINUE WHEN NOT v_charge AND EXISTS (
+                SELECT FROM lanekeeper.worker AS w
+                WHERE w.worker_id = v_connection.worker_id
+                  AND w.beat_at > clock_timestamp() - p_frozen_after_ms * interval '1 ms');
+            v_charge := v_charge AND v_connection.opened_at > pg_postmaster_start_time();
+        END IF;
         -- Gone meanwhile: another survivor took it over, or it closed cleanly.
         DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id;
         CONTINUE WHEN NOT FOUND;
-        v_charge := v_connection.worker_id <> p_own_worker_id
-            AND v_connection.opened_at > pg_postmaster_start_time()
-            AND pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_connection.worker_id));
 
         SELECT array_agg(t.lane_id) FILTER (WHERE t.locked) INTO v_lanes
         FROM (

@@ -10,7 +10,7 @@ cleanup() {
     trap '' INT TERM
     # The newest first: the workers are done before their receiver goes.
     for pid in $step_pid $pids; do
-        kill "$pid" 2>/dev/null && wait "$pid" || :
+        { kill "$pid" && wait "$pid" || :; } 2>/dev/null
     done
     if [ "$verdict" = 0 ]; then
         rm -rf "$DEMO_RUN"

@@ -29,6 +29,9 @@ export DEMO_INPUT DEMO_BIN DEMO_RUN DEMO_FAIL_EVERY DEMO_KEEP
 for name in $(env | awk -F= '/^(LANEKEEPER_|PG|DATABASE_URL=|REDIS_URL=)/ { print $1 }'); do
     unset "$name"
 done
+# Nor is a lanekeeper.toml that lies here.
+LANEKEEPER_CONFIG=/dev/null
+export LANEKEEPER_CONFIG
 
 set -- "$DEMO_BIN/lanekeeper" dev --ephemeral --no-migrate -- scripts/demo-inner.sh
 case $DEMO_KEEP in

@@ -62,19 +62,19 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Output::Json => applied.changes.iter().try_for_each(output::json_line)?,
     }
     if !applied.unlisted.is_empty() {
-        eprintln!(
+        output::note(format!(
             "not in the file and left alone: {} (--prune removes)",
             applied.unlisted.join(", ")
-        );
+        ));
     }
     if args.dry_run {
-        eprintln!("dry run: nothing was changed");
+        output::note("dry run: nothing was changed");
     } else if applied
         .changes
         .iter()
         .all(|change| change.change == ChangeKind::Unchanged)
     {
-        eprintln!("nothing to change");
+        output::note("nothing to change");
     }
     for backfill in &applied.backfills {
         add_lanes(&client, backfill).await?;
@@ -103,7 +103,9 @@ async fn add_lanes(client: &Client, backfill: &Backfill) -> Result<(), Failure> 
         subscription_id,
         name,
     } = backfill;
-    eprintln!("{name}: adding lanes to the sessions that exist already");
+    output::note(format!(
+        "{name}: adding lanes to the sessions that exist already"
+    ));
     let (mut after, mut batches) = (0, 0_u64);
     while let Some(last) =
         subscription::add_lanes(client, *subscription_id, after, SESSIONS_AT_ONCE)
@@ -115,13 +117,13 @@ async fn add_lanes(client: &Client, backfill: &Backfill) -> Result<(), Failure> 
         after = last;
         batches += 1;
         if batches.is_multiple_of(50) {
-            eprintln!(
+            output::note(format!(
                 "{name}: about {} sessions done",
                 batches * SESSIONS_AT_ONCE as u64
-            );
+            ));
         }
     }
-    eprintln!("{name}: done");
+    output::note(format!("{name}: done"));
     Ok(())
 }
 

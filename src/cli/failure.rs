@@ -1,8 +1,9 @@
 //! How a command ends when it does not succeed.
 
 use std::error::Error;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
+
+use super::output;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
@@ -17,7 +18,7 @@ pub struct Failure {
 
 impl Failure {
     const FAILED: u8 = 1;
-    const USAGE: u8 = 2;
+    pub(super) const USAGE: u8 = 2;
     /// `EX_TEMPFAIL` of sysexits.h.
     const LATER: u8 = 75;
 
@@ -67,8 +68,7 @@ impl Failure {
     /// Says it once on standard error.
     pub(super) fn report(&self) {
         if let Some(text) = self.text() {
-            // Where standard error is gone too there is nobody to tell.
-            let _ = writeln!(io::stderr(), "{text}");
+            output::note(text);
         }
     }
 
@@ -85,10 +85,6 @@ impl Failure {
         }
         Some(text)
     }
-
-    pub(super) fn is_usage(&self) -> bool {
-        self.code == Self::USAGE
-    }
 }
 
 impl From<&Failure> for ExitCode {
@@ -99,6 +95,8 @@ impl From<&Failure> for ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]

@@ -8,8 +8,10 @@ pub mod bench;
 pub mod config;
 pub mod dev;
 mod failure;
+pub mod hook;
 pub mod migrate;
 pub mod output;
+pub mod spool;
 pub mod worker;
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +21,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tokio::runtime;
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::store::connect::{self, ConnectError};
 use crate::telemetry::log;
 
@@ -49,15 +51,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    // Runs before anything that could fail or take time: see its module.
+    Hook(hook::Args),
+    #[command(flatten)]
+    Other(OtherCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum OtherCommand {
     Apply(apply::Args),
     Bench(bench::Args),
     Config(config::Args),
     Dev(dev::Args),
     Migrate(migrate::Args),
+    Spool(spool::Args),
     Worker(worker::Args),
 }
 
-impl Command {
+impl OtherCommand {
     async fn run(self, config: &Config) -> Result<ExitCode, Failure> {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
@@ -65,6 +76,7 @@ impl Command {
             Self::Config(args) => config::run(args, config).await,
             Self::Dev(args) => dev::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Spool(args) => spool::run(args, config).await,
             Self::Worker(args) => worker::run(args, config).await,
         }
     }
@@ -79,34 +91,32 @@ pub fn main() -> ExitCode {
         Err(answer) => {
             // Help and version come this way too. A reader that left has seen enough.
             let _ = answer.print();
-            return if is_hook || !answer.use_stderr() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(&Failure::usage(""))
+            return match answer.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if is_hook => ExitCode::SUCCESS,
+                _ => ExitCode::from(Failure::USAGE),
             };
         }
     };
-    match run(cli) {
-        Ok(code) => code,
-        Err(failure) => {
-            failure.report();
-            if is_hook && failure.is_usage() {
-                ExitCode::SUCCESS
-            } else {
-                (&failure).into()
-            }
-        }
-    }
+    let config = Config::load(cli.config.as_deref());
+    let ran = match cli.command {
+        Command::Hook(args) => return hook::run(&args, config),
+        Command::Other(command) => run(command, config),
+    };
+    ran.unwrap_or_else(|failure| {
+        failure.report();
+        (&failure).into()
+    })
 }
 
-fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let config = Config::load(cli.config.as_deref()).map_err(Failure::usage)?;
+fn run(command: OtherCommand, config: Result<Config, ConfigError>) -> Result<ExitCode, Failure> {
+    let config = config.map_err(Failure::usage)?;
     log::init(&config.log).map_err(Failure::failed)?;
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
-    let outcome = runtime.block_on(cli.command.run(&config));
+    let outcome = runtime.block_on(command.run(&config));
     // The command is done: a read of standard input that still waits must not keep the process.
     runtime.shutdown_background();
     outcome
@@ -185,7 +195,9 @@ mod tests {
             ["lanekeeper", "--output", "json", "config"],
             ["lanekeeper", "config", "--output", "json"],
         ] {
-            let Command::Config(args) = Cli::try_parse_from(line).unwrap().command else {
+            let Command::Other(OtherCommand::Config(args)) =
+                Cli::try_parse_from(line).unwrap().command
+            else {
                 panic!("config was asked for");
             };
             assert_eq!(args.output.output, output::Output::Json);

@@ -1,4 +1,5 @@
-//! What commands print: text for people or JSON lines for scripts, always on standard output.
+//! What commands print: text for people or JSON lines for scripts, on standard output, and what is
+//! said beside it, on standard error.
 
 use std::io::{self, Write as _};
 
@@ -24,6 +25,12 @@ pub struct OutputArgs {
     /// How data is printed
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORM")]
     pub output: Output,
+}
+
+/// Says something beside the data, such as progress, on standard error.
+pub fn note(text: impl AsRef<str>) {
+    // Where nobody listens there is nobody to tell; `eprintln!` would panic.
+    let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
 
 /// Prints one line of text.

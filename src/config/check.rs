@@ -8,26 +8,23 @@ use std::str::FromStr as _;
 use tracing_subscriber::EnvFilter;
 
 use super::secret::{MASK, Secret};
-use super::{Config, Problem};
+use super::{Config, Problem, range};
 
 /// The server frees the locks of a vanished node after this long at the earliest.
 const LOCKS_FREED_AFTER_MS: u64 = 10_000;
-const DAY_MS: u64 = 86_400_000;
-const MEBIBYTE: u64 = 1024 * 1024;
-
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut check = Check {
         config,
         problems: Vec::new(),
     };
-    check.ranges();
+    range::check(&mut check);
     check.relations();
     check.texts();
     check.problems
 }
 
-struct Check<'c> {
-    config: &'c Config,
+pub(super) struct Check<'c> {
+    pub(super) config: &'c Config,
     problems: Vec<Problem>,
 }
 
@@ -41,7 +38,7 @@ impl Check<'_> {
         });
     }
 
-    fn range(&mut self, key: &str, value: u64, allowed: RangeInclusive<u64>, why: &str) {
+    pub(super) fn range(&mut self, key: &str, value: u64, allowed: RangeInclusive<u64>, why: &str) {
         if !allowed.contains(&value) {
             let (least, most) = (allowed.start(), allowed.end());
             self.refuse(
@@ -49,126 +46,6 @@ impl Check<'_> {
                 value,
                 format!("must be between {least} and {most}: {why}"),
             );
-        }
-    }
-
-    fn ranges(&mut self) {
-        let Config {
-            database,
-            worker,
-            retention,
-            hook,
-            spool,
-            ..
-        } = self.config;
-        let connections = "PostgreSQL serves a limited number of connections";
-        let memory = "it bounds the memory of the process";
-        for (key, value, allowed, why) in [
-            (
-                "database.pool_size",
-                database.pool_size as u64,
-                1..=1_000,
-                connections,
-            ),
-            (
-                "database.connect_timeout_ms",
-                database.connect_timeout_ms,
-                1..=DAY_MS,
-                "it is a wait",
-            ),
-            (
-                "worker.lane_connections",
-                worker.lane_connections as u64,
-                1..=100,
-                connections,
-            ),
-            (
-                "worker.max_lanes",
-                worker.max_lanes as u64,
-                1..=1_000_000,
-                "each lane takes an entry of the server's lock table",
-            ),
-            (
-                "worker.concurrency",
-                worker.concurrency as u64,
-                1..=1_000_000,
-                memory,
-            ),
-            (
-                "worker.prefetch_bytes",
-                worker.prefetch_bytes as u64,
-                MEBIBYTE..=1 << 40,
-                memory,
-            ),
-            ("worker.batch", worker.batch as u64, 1..=10_000, memory),
-            (
-                "worker.poll_floor_ms",
-                worker.poll_floor_ms,
-                1..=60_000,
-                "0 would ask without pause, and more leaves work lying when notifications fail",
-            ),
-            (
-                "worker.heartbeat_ms",
-                worker.heartbeat_ms,
-                100..=DAY_MS,
-                "each beat is written",
-            ),
-            (
-                "worker.trust_ms",
-                worker.trust_ms,
-                100..=DAY_MS,
-                "a round trip takes its time",
-            ),
-            (
-                "worker.mark_after_ms",
-                worker.mark_after_ms,
-                1..=DAY_MS,
-                "every mark is written",
-            ),
-            (
-                "worker.shutdown_grace_ms",
-                worker.shutdown_grace_ms,
-                0..=DAY_MS,
-                "it is a wait",
-            ),
-            (
-                "worker.max_crashes",
-                u64::from(worker.max_crashes),
-                1..=1_000,
-                "an event must be tried once, and must not take down workers for ever",
-            ),
-            (
-                "retention.days",
-                u64::from(retention.days),
-                1..=36_500,
-                "partitions are whole days",
-            ),
-            (
-                "retention.partitions_ahead_days",
-                u64::from(retention.partitions_ahead_days),
-                1..=365,
-                "tomorrow's events need their partition before midnight, and each costs planning",
-            ),
-            (
-                "retention.dedupe_days",
-                u64::from(retention.dedupe_days),
-                1..=36_500,
-                "a key that is forgotten at once recognises nothing",
-            ),
-            (
-                "hook.timeout_ms",
-                hook.timeout_ms,
-                1..=10_000,
-                "it is time taken from the agent",
-            ),
-            (
-                "spool.max_bytes",
-                spool.max_bytes,
-                MEBIBYTE..=1 << 50,
-                "it bounds the disk",
-            ),
-        ] {
-            self.range(key, value, allowed, why);
         }
     }
 

@@ -13,6 +13,7 @@ mod environment;
 mod file;
 mod load;
 mod problem;
+mod range;
 mod schema;
 mod secret;
 
@@ -24,6 +25,9 @@ use serde::{Deserialize, Serialize};
 pub use load::{Effective, Origins};
 pub use problem::{ConfigError, Origin, Problem};
 pub use secret::Secret;
+
+pub use crate::spool::config::SpoolConfig;
+pub use crate::stream::hooks::config::HookConfig;
 
 /// Everything that can be set. Field names are the keys.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -140,32 +144,6 @@ section! {
     HttpConfig {
         /// Address and port; port 0 takes a free one.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
-    }
-}
-
-section! {
-    /// `lanekeeper hook`, which runs inside an agent's turn.
-    HookConfig {
-        /// Milliseconds for the database until the call is spooled instead.
-        timeout_ms: u64 = 300,
-        /// Event types that are recorded, all others are dropped at the source; `unknown` stands
-        /// for every type that has no mapping.
-        allow: Vec<String> = [
-            "session_start", "user_prompt_submit", "tool_use", "tool_done", "agent_stop",
-            "notification", "error", "unknown",
-        ].map(String::from).to_vec(),
-        /// Whether e-mail addresses of people are replaced before anything is stored.
-        redact_emails: bool = true,
-    }
-}
-
-section! {
-    /// Where hook calls wait on disk while the database is away.
-    SpoolConfig {
-        /// The folder; by default the user's state folder.
-        dir: Option<PathBuf> = None,
-        /// Bytes that the spool may take.
-        max_bytes: u64 = 256 * 1024 * 1024,
     }
 }
 

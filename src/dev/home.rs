@@ -13,27 +13,16 @@
 //! The lock is shared with the server's processes: when their owner dies by SIGKILL it stays held
 //! for as long as one of them runs. Holding it therefore proves that no server of ours does.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rustix::fs::FlockOperation;
-use rustix::process::{Pid, test_kill_process};
 
 use super::DevError;
 use super::account::{Account, command};
 use super::error::file;
-
-/// macOS has 104 bytes for the path of a socket, Linux 108; both count the final NUL.
-const SOCKET_PATH_LIMIT: usize = 103;
-/// What PostgreSQL adds to the directory, with the longest port.
-const SOCKET_NAME: &str = "/.s.PGSQL.65535";
-/// Longer than the supervisor of a killed owner takes to stop its server.
-const LOCK_WAIT: Duration = Duration::from_secs(20);
+use super::lock::{is_alive, lock};
+use super::scratch::{Scratch, fits, make_private, random, short_dir};
 
 pub(super) struct Home {
     pub(super) root: PathBuf,
@@ -43,36 +32,6 @@ pub(super) struct Home {
     pub(super) run: PathBuf,
     /// What goes when the server ends: all of an ephemeral home, else the socket's directory.
     pub(super) scratch: Scratch,
-}
-
-/// A directory that is removed on drop unless somebody else took that over.
-pub(super) struct Scratch {
-    path: PathBuf,
-    ours: bool,
-}
-
-impl Scratch {
-    fn new(path: PathBuf) -> Self {
-        Self { path, ours: true }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Leaves the removal to the supervisor.
-    pub(super) fn hand_over(mut self) {
-        self.ours = false;
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if self.ours {
-            // The start has failed, and says why; what may be left is in a temporary place.
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
-    }
 }
 
 impl Home {
@@ -239,84 +198,6 @@ impl Home {
             Err(error) => Err(file("read", &path)(error)),
         }
     }
-}
-
-/// Takes the lock at once, or waits for the server of an owner that died.
-async fn lock(root: &Path) -> Result<File, DevError> {
-    let path = root.join("lock");
-    let mut lock = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(file("open", &path))?;
-    let deadline = Instant::now() + LOCK_WAIT;
-    loop {
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(file("lock", &path)(error.into())),
-        }
-        let mut pid = String::new();
-        lock.seek(SeekFrom::Start(0))
-            .and_then(|_| lock.read_to_string(&mut pid))
-            .map_err(file("read", &path))?;
-        if is_alive(&pid) || Instant::now() > deadline {
-            return Err(DevError::InUse {
-                data_dir: root.to_owned(),
-                pid,
-            });
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    lock.set_len(0)
-        .and_then(|()| lock.seek(SeekFrom::Start(0)))
-        .and_then(|_| lock.write_all(std::process::id().to_string().as_bytes()))
-        .map_err(file("write", &path))?;
-    Ok(lock)
-}
-
-fn is_alive(pid: &str) -> bool {
-    pid.parse()
-        .ok()
-        .and_then(Pid::from_raw)
-        // A process of another user answers "not permitted": it lives too.
-        .is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
-}
-
-fn make_private(dir: &Path, account: Option<&Account>) -> Result<(), DevError> {
-    DirBuilder::new()
-        .mode(0o700)
-        .create(dir)
-        .map_err(file("create", dir))?;
-    account.map_or(Ok(()), |account| account.own(dir))
-}
-
-/// A new private directory in `parent`, or in /tmp where a socket in its `sub` would not fit.
-fn short_dir(parent: &Path, sub: &str) -> Result<PathBuf, DevError> {
-    let name = format!("lanekeeper-{}", random(6)?);
-    let mut dir = parent.join(&name);
-    if !fits(&dir, sub) {
-        dir = Path::new("/tmp").join(&name);
-    }
-    make_private(&dir, None)?;
-    Ok(dir)
-}
-
-fn fits(dir: &Path, sub: &str) -> bool {
-    dir.as_os_str().len() + sub.len() + SOCKET_NAME.len() <= SOCKET_PATH_LIMIT
-}
-
-/// Unguessable text of `bytes` random bytes that is safe in file names and URLs.
-fn random(bytes: usize) -> Result<String, DevError> {
-    let path = Path::new("/dev/urandom");
-    let mut buffer = vec![0; bytes];
-    File::open(path)
-        .and_then(|mut source| source.read_exact(&mut buffer))
-        .map_err(file("read", path))?;
-    Ok(URL_SAFE_NO_PAD.encode(buffer))
 }
 
 #[cfg(test)]

@@ -14,8 +14,11 @@
 
 mod account;
 mod binaries;
+mod cluster;
 mod error;
 mod home;
+mod lock;
+mod scratch;
 mod server;
 mod url;
 

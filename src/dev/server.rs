@@ -1,11 +1,10 @@
-//! Creating, starting and stopping the server in its home.
+//! Starting and stopping the server in its home.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::PipeWriter;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Child;
@@ -17,7 +16,7 @@ use super::account::{Account, command};
 use super::binaries::Binaries;
 use super::error::file;
 use super::home::Home;
-use super::{Data, DevError, Options, url};
+use super::{Data, DevError, Options, cluster, url};
 
 /// Recovery after a crash comes before readiness; it takes as long as the log since the last
 /// checkpoint is long.
@@ -27,22 +26,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Names the socket's file where no TCP port is opened.
 const SOCKET_PORT: u16 = 5432;
 const LOG_TAIL_LINES: usize = 15;
-
-const SETTINGS: [&str; 11] = [
-    "cluster_name=lanekeeper-dev",
-    "unix_socket_permissions=0700",
-    "max_connections=200",
-    // A worker holds an advisory lock per lane, all in the table that this sizes.
-    "max_locks_per_transaction=256",
-    // Producers may append in prepared transactions.
-    "max_prepared_transactions=16",
-    "shared_buffers=128MB",
-    "log_line_prefix=%m [%p] ",
-    "log_checkpoints=off",
-    "client_min_messages=warning",
-    "timezone=UTC",
-    "log_timezone=UTC",
-];
 
 /// A running private server. Dropping it stops the server without waiting for that.
 #[derive(Debug)]
@@ -73,7 +56,7 @@ impl Postgres {
         let password = home.password()?;
         if written_by.is_none() {
             // What is to be removed at the end need not survive a power cut before.
-            create(&home, &binaries, options.data != Data::Ephemeral).await?;
+            cluster::create(&home, &binaries, options.data != Data::Ephemeral).await?;
         }
         home.remove_stale_pid()?;
         let port = options.port.map(free_port).transpose()?;
@@ -104,7 +87,7 @@ impl Postgres {
             .args(["-c", include_str!("supervise.sh"), "lanekeeper-postgres"])
             .arg(home.scratch.path())
             .arg(binaries.program("postgres"))
-            .args(arguments(&home, fsync, tcp, port))
+            .args(cluster::arguments(&home, fsync, tcp, port))
             .stdin(end)
             .stdout(lock)
             .stderr(log_file)
@@ -242,72 +225,6 @@ fn is_starting(error: &tokio_postgres::Error) -> bool {
     error
         .code()
         .is_none_or(|code| *code == SqlState::CANNOT_CONNECT_NOW)
-}
-
-/// Runs initdb beside the final place, so that an interrupted one leaves nothing behind there.
-async fn create(home: &Home, binaries: &Binaries, durable: bool) -> Result<(), DevError> {
-    let unfinished = home.unfinished_data();
-    if unfinished.exists() {
-        std::fs::remove_dir_all(&unfinished).map_err(file("remove", &unfinished))?;
-    }
-    let program = binaries.program("initdb");
-    let mut initdb = command(&program, home.account.as_ref());
-    initdb
-        .args([
-            "--auth-local=trust",
-            "--auth-host=scram-sha-256",
-            "--encoding=UTF8",
-            "--no-locale",
-        ])
-        .arg(format!("--username={}", url::NAME))
-        .args([OsString::from("--pwfile"), home.password_file().into()])
-        .args([OsString::from("--pgdata"), unfinished.clone().into()])
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    if !durable {
-        initdb.arg("--no-sync");
-    }
-    let output = initdb
-        .output()
-        .await
-        .map_err(|source| DevError::Run { program, source })?;
-    if !output.status.success() {
-        let text = [output.stdout, output.stderr].concat();
-        return Err(DevError::Init {
-            status: output.status,
-            output: String::from_utf8_lossy(&text).into_owned(),
-        });
-    }
-    std::fs::rename(&unfinished, home.data()).map_err(file("rename", &unfinished))
-}
-
-/// Settings go on the command line: they hold whatever the data directory's files say, and change
-/// with the program.
-fn arguments(home: &Home, fsync: bool, tcp: Option<u16>, port: u16) -> Vec<OsString> {
-    let mut arguments = vec![OsString::from("-D"), home.data().into()];
-    let mut set = |setting: OsString| arguments.extend([OsString::from("-c"), setting]);
-    for setting in SETTINGS {
-        set(setting.into());
-    }
-    let mut socket_dirs = OsString::from("unix_socket_directories=");
-    socket_dirs.push(&home.run);
-    set(socket_dirs);
-    set(format!(
-        "listen_addresses={}",
-        if tcp.is_some() { "127.0.0.1" } else { "" }
-    )
-    .into());
-    set(format!("port={port}").into());
-    if !fsync {
-        for setting in [
-            "fsync=off",
-            "full_page_writes=off",
-            "synchronous_commit=off",
-        ] {
-            set(setting.into());
-        }
-    }
-    arguments
 }
 
 /// Keeps the log of the run before: it says why that one ended.

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_postgres::{Client, Statement};
 
 use super::budget::Share;
 use super::lane::{self, Lane};
-use super::shared::Shared;
+use super::shared::{LaneHold, Shared};
 use super::trust::Trust;
 use super::walk::Walks;
 use crate::store::claim::{self, Token};
@@ -99,14 +100,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
     let statements = Statements::prepare(&client).await?;
     let connection_id = worker::open_lane_connection(&client, shared.identity.worker_id).await?;
     trust.confirm(Instant::now());
-    let watching = Arc::clone(&trust);
-    let watch = tokio::spawn(async move { watching.watch().await });
-    let losing = Arc::clone(&trust);
-    let end = tokio::spawn(async move {
-        // The connection's task ends with the connection, however that comes about.
-        let _ = connection.await;
-        losing.lose();
-    });
+    let _guard = TrustGuard::new(&trust, connection);
 
     let (requests, incoming) = mpsc::unbounded_channel();
     let context = Arc::new(shared.lane_context(Arc::clone(&trust), requests));
@@ -124,11 +118,35 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
         walks: Walks::new(&shared.settings),
     };
     let result = session.run().await;
-    trust.lose();
     shared.idle.leave(connection_id);
-    watch.abort();
-    end.abort();
     result
+}
+
+/// Ends trust with the connection, with its window, and with the session's own end.
+struct TrustGuard {
+    trust: Arc<Trust>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl TrustGuard {
+    fn new(trust: &Arc<Trust>, connection: JoinHandle<()>) -> Self {
+        let watching = Arc::clone(trust);
+        let watch = tokio::spawn(async move { watching.watch().await });
+        let losing = Arc::clone(trust);
+        let end = tokio::spawn(async move {
+            // The connection's task ends with the connection, however that comes about.
+            let _ = connection.await;
+            losing.lose();
+        });
+        Self { trust: Arc::clone(trust), tasks: [watch, end] }
+    }
+}
+
+impl Drop for TrustGuard {
+    fn drop(&mut self) {
+        self.trust.lose();
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
 }
 
 struct Statements {
@@ -166,6 +184,9 @@ struct Held {
     /// When its token must be moved out of the claims' way.
     mark_at: Instant,
     marked: bool,
+    /// Counted here and not in the lane's task, so that a lane let go makes room before the next
+    /// claim is considered.
+    _hold: LaneHold,
 }
 
 struct Session<'a> {
@@ -287,13 +308,8 @@ impl Session<'_> {
         let limit = self.room();
         let claim_id = self.next_claim_id;
         self.next_claim_id += 1;
-        // Marked lanes have their tokens in the future: no walk meets them.
-        let held: Vec<i64> = self
-            .held
-            .iter()
-            .filter(|(_, h)| !h.marked)
-            .map(|(id, _)| *id)
-            .collect();
+        // Marked ones too: a spare token of theirs may be due, and session locks are re-entrant.
+        let held: Vec<i64> = self.held.keys().copied().collect();
         let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
         let claimed = self
             .ask(
@@ -351,12 +367,12 @@ impl Session<'_> {
                     suspect_claim: None,
                     mark_at,
                     marked: false,
+                    _hold: self.shared.hold(route),
                 },
             );
             let share = self.share(&events);
             let lane = Lane {
                 claimed,
-                hold: self.shared.hold(route),
                 route: Arc::clone(route),
                 events,
                 share,
@@ -518,6 +534,7 @@ impl Session<'_> {
         replies: Vec<(i32, oneshot::Sender<Reply>)>,
         results: &[Settled],
     ) -> Result<(), SessionError> {
+        let was_full = self.shared.held() >= self.shared.settings.max_lanes;
         let mut released = Vec::new();
         let mut more = Vec::new();
         for (((settlement, _), (subscription_id, _)), result) in
@@ -558,6 +575,10 @@ impl Session<'_> {
                 ),
             )
             .await?;
+        }
+        if was_full && !released.is_empty() {
+            // Room for the worker's other connections too.
+            self.shared.wake.notify_one();
         }
         let mut batches = if more.is_empty() {
             Vec::new()

@@ -70,7 +70,7 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn AdapterSource) -> Result<()
                 end_frozen(&client, shared).await;
             }
             reload(&client, shared, source).await?;
-            take_over(&client, shared.identity.worker_id).await
+            take_over(&client, shared).await
         })
         .await??;
         if housekeeping_at <= now {
@@ -81,8 +81,7 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn AdapterSource) -> Result<()
 }
 
 async fn end_frozen(client: &Client, shared: &Shared) {
-    let after_ms = i64::try_from(shared.settings.frozen_after.as_millis()).unwrap_or(i64::MAX);
-    match worker::terminate_frozen(client, after_ms).await {
+    match worker::terminate_frozen(client, millis(shared.settings.frozen_after)).await {
         Ok(terminated) => {
             for peer in terminated {
                 tracing::warn!(
@@ -101,8 +100,10 @@ async fn end_frozen(client: &Client, shared: &Shared) {
     }
 }
 
-async fn take_over(client: &Client, own_worker_id: i64) -> Result<(), StoreError> {
-    for dead in worker::take_over(client, own_worker_id).await? {
+async fn take_over(client: &Client, shared: &Shared) -> Result<(), StoreError> {
+    let frozen_after_ms = millis(shared.settings.frozen_after);
+    let own_worker_id = shared.identity.worker_id;
+    for dead in worker::take_over(client, own_worker_id, frozen_after_ms).await? {
         tracing::warn!(
             worker_id = dead.worker_id,
             connection_id = dead.connection_id,
@@ -112,6 +113,10 @@ async fn take_over(client: &Client, own_worker_id: i64) -> Result<(), StoreError
         );
     }
     Ok(())
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 async fn reload(

@@ -17,19 +17,20 @@
 //! ```
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
 use super::retry;
 use super::route::Route;
-use super::shared::LaneHold;
 use crate::adapter::{Delivery, Verdict};
 use crate::event::Event;
 use crate::store::claim::ClaimedLane;
@@ -55,7 +56,6 @@ pub struct Lane {
     pub events: Vec<FetchedEvent>,
     pub share: Share,
     pub context: Arc<LaneContext>,
-    pub hold: LaneHold,
 }
 
 /// How a batch ended.
@@ -92,7 +92,6 @@ pub async fn run(lane: Lane) {
         events,
         share,
         context,
-        hold,
     } = lane;
     let progress = Progress {
         version: claimed.version,
@@ -114,6 +113,7 @@ pub async fn run(lane: Lane) {
         progress,
         delivered: 0,
         settled_at: Instant::now(),
+        aborted: None,
     };
     tokio::select! {
         biased;
@@ -121,7 +121,6 @@ pub async fn run(lane: Lane) {
         () = trust.lost().cancelled() => {}
         () = runner.drive(events, share) => {}
     }
-    drop(hold);
 }
 
 struct Runner {
@@ -133,6 +132,8 @@ struct Runner {
     /// Events passed in this holding.
     delivered: usize,
     settled_at: Instant,
+    /// Made at the first delivery and kept: it is polled beside every one.
+    aborted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl Runner {
@@ -262,9 +263,16 @@ impl Runner {
             subscription: &self.route.subscription.name,
             attempt: u32::try_from(self.progress.attempts).unwrap_or(0) + 1,
         };
-        let verdict = AssertUnwindSafe(self.route.adapter.deliver(&delivery))
-            .catch_unwind()
-            .await;
+        let delivering = AssertUnwindSafe(self.route.adapter.deliver(&delivery)).catch_unwind();
+        let aborting = &self.context.aborting;
+        let aborted =
+            self.aborted.get_or_insert_with(|| Box::pin(aborting.clone().cancelled_owned()));
+        let verdict = tokio::select! {
+            biased;
+            verdict = delivering => verdict,
+            // The adapter's future may be dropped anywhere; what it had sent may be sent again.
+            () = aborted => return Some(stop(Operation::Release, Duration::ZERO, None)),
+        };
         let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,

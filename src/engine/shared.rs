@@ -34,6 +34,8 @@ pub struct Shared {
     pub vital_signs: VitalSigns,
     /// No more claims; held lanes finish the event that they deliver.
     pub stopping: CancellationToken,
+    /// Running deliveries are dropped and their lanes handed back.
+    pub aborting: CancellationToken,
     routes: watch::Sender<Arc<RouteTable>>,
     held: Arc<AtomicUsize>,
     suspects: Arc<Semaphore>,
@@ -45,7 +47,6 @@ impl Shared {
         pool: Pool,
         settings: WorkerSettings,
         identity: Identity,
-        stopping: CancellationToken,
     ) -> Self {
         Self {
             database,
@@ -56,7 +57,8 @@ impl Shared {
             wake: Notify::new(),
             idle: Idle::default(),
             vital_signs: VitalSigns::default(),
-            stopping,
+            stopping: CancellationToken::new(),
+            aborting: CancellationToken::new(),
             routes: watch::Sender::default(),
             held: Arc::default(),
             suspects: Arc::new(Semaphore::new(1)),
@@ -101,6 +103,7 @@ impl Shared {
             trust,
             requests,
             stopping: self.stopping.clone(),
+            aborting: self.aborting.clone(),
             suspects: Arc::clone(&self.suspects),
             budget: Arc::clone(&self.budget),
             pool: self.pool.clone(),
@@ -126,6 +129,7 @@ pub struct LaneContext {
     pub trust: Arc<Trust>,
     pub requests: mpsc::UnboundedSender<Request>,
     pub stopping: CancellationToken,
+    pub aborting: CancellationToken,
     /// One at a time: events that outlived a worker.
     pub suspects: Arc<Semaphore>,
     budget: Arc<Budget>,

@@ -22,6 +22,8 @@ use crate::store::worker::{self as peers, Identity};
 /// Connections for what is not lane work: large payloads, pauses, housekeeping.
 const POOL_SIZE: usize = 4;
 
+/// For settling what was aborted after the grace period.
+const HAND_BACK_WITHIN: Duration = Duration::from_secs(3);
 /// A claim loop comes around several times within the trust window; a minute means that it hangs.
 const LIVE_WITHIN: Duration = Duration::from_secs(60);
 
@@ -88,10 +90,9 @@ impl Worker {
             .max_size(POOL_SIZE)
             .runtime(Runtime::Tokio1)
             .build()?;
-        let stopping = CancellationToken::new();
         let ended = CancellationToken::new();
         let connections = settings.lane_connections;
-        let shared = Arc::new(Shared::new(database, pool, settings, identity, stopping));
+        let shared = Arc::new(Shared::new(database, pool, settings, identity));
         tracing::info!(
             worker_id = shared.identity.worker_id,
             lane_connections = connections,
@@ -129,18 +130,18 @@ impl Worker {
     /// Stops claiming, lets running deliveries finish within the grace period, hands lanes back.
     pub async fn stop(self) -> Stopped {
         self.shared.stopping.cancel();
-        let aborts: Vec<_> = self.claimers.iter().map(JoinHandle::abort_handle).collect();
-        let draining = futures_util::future::join_all(self.claimers);
-        let stopped = match timeout(self.shared.settings.shutdown_grace, draining).await {
-            Ok(_) => Stopped::Clean,
-            Err(_) => {
-                // Dropping the connections frees the locks; the survivors wake the lanes.
-                aborts.iter().for_each(tokio::task::AbortHandle::abort);
-                Stopped::Abandoned {
-                    lanes: self.shared.held(),
-                }
+        let mut draining = futures_util::future::join_all(self.claimers);
+        let stopped = if timeout(self.shared.settings.shutdown_grace, &mut draining).await.is_ok() {
+            Stopped::Clean
+        } else {
+            let lanes = self.shared.held();
+            self.shared.aborting.cancel();
+            if timeout(HAND_BACK_WITHIN, &mut draining).await.is_err() {
+                tracing::warn!("lanes could not be handed back in time; survivors take them over");
             }
+            Stopped::Abandoned { lanes }
         };
+        drop(draining);
         self.ended.cancel();
         for task in self.others {
             task.abort();

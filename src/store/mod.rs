@@ -5,6 +5,7 @@
 
 pub mod claim;
 pub mod connect;
+pub mod enqueue;
 pub mod error;
 pub mod fetch;
 pub mod housekeeping;

@@ -119,11 +119,15 @@ pub struct TakenOver {
 ///
 /// # Errors
 /// Nothing was taken over; another survivor, or the next call, does it.
-pub async fn take_over(client: &Client, own_worker_id: i64) -> Result<Vec<TakenOver>, StoreError> {
+pub async fn take_over(
+    client: &Client,
+    own_worker_id: i64,
+    frozen_after_ms: i64,
+) -> Result<Vec<TakenOver>, StoreError> {
     let rows = client
         .query(
-            "SELECT connection_id, worker_id, lanes, charged FROM lanekeeper.take_over($1)",
-            &[&own_worker_id],
+            "SELECT connection_id, worker_id, lanes, charged FROM lanekeeper.take_over($1, $2)",
+            &[&own_worker_id, &frozen_after_ms],
         )
         .await
         .map_err(StoreError::on("taking over from dead workers"))?;

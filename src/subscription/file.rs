@@ -7,16 +7,15 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use crate::adapter::{self, SettingsError};
 use crate::toml_file::Position;
 
 use super::definition::{Events, Exhaustion, Start};
 use super::problem::{FileError, Problem};
-use super::section::{Entry, Section};
-use super::value;
+use super::section::Section;
+use super::{settings, value};
 
 /// What a file asks for.
 #[derive(Clone, Debug)]
@@ -63,12 +62,6 @@ pub struct RetrySection {
     pub max_attempts: Option<u32>,
     pub on_exhausted: Option<Exhaustion>,
 }
-
-/// Keys of these names, or that end so, hold secrets.
-const SECRETS: [&str; 4] = ["secret", "password", "token", "api_key"];
-
-/// The file's `timeout`, as adapters know it.
-const TIMEOUT_MS: &str = "timeout_ms";
 
 impl SubscriptionFile {
     /// Reads the text of a file; `origin` names it in messages.
@@ -197,7 +190,7 @@ impl<'t> Reader<'t> {
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
             .as_deref()
-            .map(|adapter| settings(adapter, timeout, &mut section));
+            .map(|adapter| settings::read(adapter, timeout, &mut section));
         self.problems.append(&mut section.problems);
         Some(SubscriptionSection {
             name: name.to_owned(),
@@ -229,94 +222,6 @@ impl<'t> Reader<'t> {
         self.problems.extend(section.finish());
         retry
     }
-}
-
-/// What is left of a subscription's section is its adapter's, which judges it.
-fn settings(adapter: &str, timeout: Option<Duration>, section: &mut Section<'_>) -> Value {
-    let entries = section.rest();
-    let mut settings = Map::new();
-    if let Some(timeout) = timeout {
-        settings.insert(
-            TIMEOUT_MS.to_owned(),
-            Value::from(timeout.as_millis() as u64),
-        );
-    }
-    for entry in &entries {
-        if let Some(reason) = secret(entry) {
-            section.refuse(entry.offset, entry.name, reason);
-            continue;
-        }
-        match value::json(entry.value.get_ref()) {
-            Ok(value) => {
-                settings.insert(entry.name.to_owned(), value);
-            }
-            Err(reason) => section.refuse(entry.value.span().start, entry.name, reason),
-        }
-    }
-    let settings = Value::Object(settings);
-    if let Err(error) = adapter::check(adapter, &settings) {
-        refuse_settings(&error, &entries, section);
-    }
-    settings
-}
-
-/// Why a key may not stand in a file whose content goes to the database.
-fn secret(entry: &Entry<'_>) -> Option<String> {
-    let name = entry.name.to_lowercase();
-    if SECRETS
-        .iter()
-        .any(|secret| name == *secret || name.ends_with(&format!("_{secret}")))
-    {
-        return Some(
-            "secrets never enter the database: put it into an environment variable of the worker \
-             and name that with secret_env"
-                .to_owned(),
-        );
-    }
-    let url = entry
-        .value
-        .get_ref()
-        .as_str()
-        .and_then(|text| url::Url::parse(text).ok())?;
-    url.password().is_some().then(|| {
-        "a password in a URL would enter the database: authenticate otherwise, for example with \
-         secret_env"
-            .to_owned()
-    })
-}
-
-fn refuse_settings(error: &SettingsError, entries: &[Entry<'_>], section: &mut Section<'_>) {
-    let entry_of = |key: &str| entries.iter().find(|entry| entry.name == key);
-    match error {
-        SettingsError::UnknownKey { key, known, .. } => match entry_of(key) {
-            Some(entry) if entry.name == TIMEOUT_MS => {
-                section.refuse(entry.offset, TIMEOUT_MS, "write timeout = \"15s\" instead");
-            }
-            Some(entry) => {
-                let known: Vec<_> = known
-                    .iter()
-                    .copied()
-                    .filter(|key| *key != TIMEOUT_MS)
-                    .collect();
-                section.refuse_unknown(entry.offset, entry.name, &known);
-            }
-            None => section.refuse_whole(format!("the adapter takes no {}", written(key))),
-        },
-        SettingsError::Invalid { key, reason, .. } => {
-            // A path such as `headers.accept` or `command[0]`: the entry is its first part.
-            let root = key.split(['.', '[']).next().unwrap_or(key);
-            match entry_of(root) {
-                Some(entry) => section.refuse(entry.value.span().start, key, reason),
-                None => section.refuse_whole(format!("{}: {reason}", written(key))),
-            }
-        }
-        other => section.refuse_whole(other.to_string()),
-    }
-}
-
-/// An adapter's key as the file spells it.
-fn written(key: &str) -> &str {
-    if key == TIMEOUT_MS { "timeout" } else { key }
 }
 
 fn is_stream_name(name: &str) -> bool {

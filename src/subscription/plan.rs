@@ -4,73 +4,41 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::toml_file::nearest;
 
+use super::change::{Change, ChangeKind, FieldChange, Target, differences};
 use super::definition::{Definition, Events, Retry, StreamDefinition};
 use super::file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
 use super::problem::{FileError, Problem};
 
-/// What is in force, by name.
+/// What the database has.
 #[derive(Clone, Debug, Default)]
 pub struct Current {
     pub streams: BTreeMap<String, StreamDefinition>,
-    pub subscriptions: BTreeMap<String, Existing>,
+    /// Those in force, by name.
+    pub live: BTreeMap<String, Existing>,
+    /// Those that were removed, by name and stream; the newest where there were several.
+    pub removed: BTreeMap<(String, String), Existing>,
 }
 
 /// A subscription that has a row.
 #[derive(Clone, Debug)]
 pub struct Existing {
+    pub id: i32,
     pub definition: Definition,
-    pub removed: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeKind {
-    Created,
-    Changed,
-    /// It was removed once and is back, with its lanes where they were.
-    Revived,
-    Removed,
-    Unchanged,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    Stream,
-    Subscription,
-}
-
-/// One setting before and after; `null` where it was or is not given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FieldChange {
-    pub field: String,
-    pub from: Value,
-    pub to: Value,
 }
 
 /// What is to be done about one stream or subscription.
 #[derive(Clone, Debug)]
 pub struct Step<D> {
     pub name: String,
+    /// The subscription's row; `None` where it is yet to be created, and for streams.
+    pub id: Option<i32>,
     pub kind: ChangeKind,
     pub fields: Vec<FieldChange>,
     /// As it is to be; as it was, where it is removed.
     pub definition: D,
-}
-
-/// A step as it is reported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
-    pub target: Target,
-    pub name: String,
-    pub change: ChangeKind,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destination: Option<String>,
-    pub fields: Vec<FieldChange>,
 }
 
 /// Everything that is to be done, in this order.
@@ -95,18 +63,8 @@ impl Plan {
         }
         let mut problems = Vec::new();
         for section in &file.subscriptions {
-            let before = current.subscriptions.get(&section.name);
-            match subscription(section, &streams, before) {
-                Ok(definition) => plan.subscriptions.push(match before {
-                    Some(before) if before.removed => {
-                        let step = step(&section.name, Some(&before.definition), definition);
-                        Step {
-                            kind: ChangeKind::Revived,
-                            ..step
-                        }
-                    }
-                    before => step(&section.name, before.map(|b| &b.definition), definition),
-                }),
+            match plan_subscription(section, &streams, current) {
+                Ok(step) => plan.subscriptions.push(step),
                 Err((key, reason)) => problems.push(Problem {
                     position: section.position,
                     key: format!("subscription.{}.{key}", section.name),
@@ -125,13 +83,11 @@ impl Plan {
                 .iter()
                 .any(|section| section.name == name)
         };
-        for (name, existing) in &current.subscriptions {
-            if existing.removed || listed(name) {
-                continue;
-            }
+        for (name, existing) in current.live.iter().filter(|(name, _)| !listed(name)) {
             if prune {
                 plan.subscriptions.push(Step {
                     name: name.clone(),
+                    id: Some(existing.id),
                     kind: ChangeKind::Removed,
                     fields: Vec::new(),
                     definition: existing.definition.clone(),
@@ -200,12 +156,49 @@ fn retry(section: &RetrySection, default: &Retry) -> Retry {
     }
 }
 
-/// Resolves a section, or says which key is impossible and why.
-fn subscription(
+/// A key that is impossible, and why.
+type Impossible = (&'static str, String);
+
+fn plan_subscription(
     section: &SubscriptionSection,
     streams: &BTreeMap<String, StreamDefinition>,
-    before: Option<&Existing>,
-) -> Result<Definition, (&'static str, String)> {
+    current: &Current,
+) -> Result<Step<Definition>, Impossible> {
+    let definition = resolve(section, streams)?;
+    if let Some(Existing {
+        id,
+        definition: before,
+    }) = current.live.get(&section.name)
+    {
+        stays_what_it_is(section, before)?;
+        return Ok(Step {
+            id: Some(*id),
+            ..step(&section.name, Some(before), definition)
+        });
+    }
+    let removed = current
+        .removed
+        .get(&(section.name.clone(), section.stream.clone()));
+    let Some(Existing {
+        id,
+        definition: before,
+    }) = removed
+    else {
+        return Ok(step(&section.name, None, definition));
+    };
+    let step = step(&section.name, Some(before), definition);
+    Ok(Step {
+        id: Some(*id),
+        kind: ChangeKind::Revived,
+        ..step
+    })
+}
+
+/// Takes from the stream what the section leaves open.
+fn resolve(
+    section: &SubscriptionSection,
+    streams: &BTreeMap<String, StreamDefinition>,
+) -> Result<Definition, Impossible> {
     let Some(stream) = streams.get(&section.stream) else {
         let names = || streams.keys().map(String::as_str);
         let hint = match nearest(&section.stream, names()) {
@@ -218,29 +211,6 @@ fn subscription(
         );
         return Err(("stream", reason));
     };
-    if let Some(Existing {
-        definition,
-        removed,
-    }) = before
-    {
-        if definition.stream != section.stream {
-            let reason = format!(
-                "{:?} belongs to the stream {:?}, where its lanes are: a subscription cannot move; \
-                 give the new one another name",
-                section.name, definition.stream
-            );
-            return Err(("stream", reason));
-        }
-        if definition.start != section.start && !removed {
-            let reason = format!(
-                "{:?} started {:?} and its lanes exist: replay it to deliver older events again, \
-                 or give a new subscription another name",
-                section.name,
-                definition.start.as_str()
-            );
-            return Err(("start", reason));
-        }
-    }
     Ok(Definition {
         stream: section.stream.clone(),
         adapter: section.adapter.clone(),
@@ -257,6 +227,28 @@ fn subscription(
     })
 }
 
+/// Refuses what cannot change while a subscription is in force: its lanes hang on it.
+fn stays_what_it_is(section: &SubscriptionSection, before: &Definition) -> Result<(), Impossible> {
+    if before.stream != section.stream {
+        let reason = format!(
+            "{:?} belongs to the stream {:?}, where its lanes are: a subscription cannot move; \
+             give the new one another name, or remove this one first",
+            section.name, before.stream
+        );
+        return Err(("stream", reason));
+    }
+    if before.start != section.start {
+        let reason = format!(
+            "{:?} started {:?} and its lanes exist: replay it to deliver older events again, or \
+             give a new subscription another name",
+            section.name,
+            before.start.as_str()
+        );
+        return Err(("start", reason));
+    }
+    Ok(())
+}
+
 fn step<D: Clone + Serialize>(name: &str, before: Option<&D>, definition: D) -> Step<D> {
     let fields = before
         .map(|before| differences(before, &definition))
@@ -268,51 +260,9 @@ fn step<D: Clone + Serialize>(name: &str, before: Option<&D>, definition: D) -> 
     };
     Step {
         name: name.to_owned(),
+        id: None,
         kind,
         fields,
         definition,
     }
-}
-
-fn differences(from: &impl Serialize, to: &impl Serialize) -> Vec<FieldChange> {
-    let (mut from, to) = (fields(from), fields(to));
-    let mut changes: Vec<FieldChange> = to
-        .into_iter()
-        .filter_map(|(field, to)| {
-            let from = from.remove(&field).unwrap_or(Value::Null);
-            (from != to).then_some(FieldChange { field, from, to })
-        })
-        .collect();
-    let gone = from.into_iter().map(|(field, from)| FieldChange {
-        field,
-        from,
-        to: Value::Null,
-    });
-    changes.extend(gone);
-    changes
-}
-
-/// The settings of a definition by the keys that the file has for them.
-fn fields(definition: &impl Serialize) -> BTreeMap<String, Value> {
-    let mut fields = BTreeMap::new();
-    let definition = serde_json::to_value(definition).expect("definitions hold plain values only");
-    let Value::Object(definition) = definition else {
-        return fields;
-    };
-    for (key, value) in definition {
-        match (key.as_str(), value) {
-            ("settings", Value::Object(settings)) => fields.extend(settings),
-            ("retry", Value::Object(retry)) => {
-                fields.extend(
-                    retry
-                        .into_iter()
-                        .map(|(key, value)| (format!("retry.{key}"), value)),
-                );
-            }
-            (_, value) => {
-                fields.insert(key, value);
-            }
-        }
-    }
-    fields
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use lanekeeper::dev::{DevError, Options, Postgres};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio_postgres::config::Host;
 
-use crate::support::{connect, wait_until};
+use crate::support::{connect, lanekeeper, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -34,7 +34,7 @@ impl Drop for Folder {
 
 /// `lanekeeper dev --ephemeral` around a shell script, and the first line that this prints.
 async fn dev(script: &str) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lanekeeper"))
+    let mut child = lanekeeper()
         .args([
             "dev",
             "--ephemeral",
@@ -47,7 +47,6 @@ async fn dev(script: &str) -> (Child, String) {
         // Open, so that `cat` as a command stays until the test ends.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .kill_on_drop(true)
         .spawn()
         .unwrap();
     let stdout = child.stdout.take().unwrap();

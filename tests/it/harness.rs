@@ -19,7 +19,7 @@ async fn every_test_database_is_migrated_and_sees_only_its_own_rows() {
 
 #[tokio::test]
 async fn a_test_database_of_a_shared_server_is_dropped_with_its_test() {
-    let Ok(server) = std::env::var("LANEKEEPER_TEST_DATABASE_URL") else {
+    let Ok(server) = std::env::var("TEST_DATABASE_URL") else {
         // A private server goes as a whole.
         return;
     };

@@ -8,6 +8,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apply;
+mod command;
+mod config;
 mod conformance;
 mod dev;
+mod engine;
 mod harness;
+mod hooks;

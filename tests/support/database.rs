@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lanekeeper::dev::{Options, Postgres};
+use lanekeeper::store::migrate::migrate;
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
@@ -32,7 +33,7 @@ impl Server {
     }
 
     async fn start() -> Self {
-        let (url, private) = match std::env::var("LANEKEEPER_TEST_DATABASE_URL") {
+        let (url, private) = match std::env::var("TEST_DATABASE_URL") {
             Ok(url) => (url, None),
             Err(_) => {
                 let postgres = Postgres::start(&Options::ephemeral())
@@ -41,7 +42,7 @@ impl Server {
                 (postgres.url().to_owned(), Some(postgres))
             }
         };
-        let url = Url::parse(&url).expect("LANEKEEPER_TEST_DATABASE_URL is a URL");
+        let url = Url::parse(&url).expect("TEST_DATABASE_URL is a URL");
         let template = template(&url).await;
         Self {
             url,
@@ -138,16 +139,7 @@ pub async fn connect(url: &str) -> Client {
 
 /// The name of the migrated template, built if this server has none yet.
 async fn template(url: &Url) -> String {
-    let migrations = migrations();
-    let mut hash = Sha256::new();
-    for (name, sql) in &migrations {
-        hash.update(format!("{name}\0{}\0{sql}", sql.len()));
-    }
-    let hash: String = hash.finalize()[..6]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let name = format!("lanekeeper_template_{hash}");
+    let name = format!("lanekeeper_template_{}", migrations_hash());
 
     let admin = connect(url.as_str()).await;
     admin
@@ -171,19 +163,14 @@ async fn template(url: &Url) -> String {
                 .expect("an empty template");
         }
         let unfinished_url = with_database(url, &unfinished);
-        let (client, connection) = tokio_postgres::connect(unfinished_url.as_str(), NoTls)
+        let (mut client, connection) = tokio_postgres::connect(unfinished_url.as_str(), NoTls)
             .await
             .expect("a connection");
-        let migrate = async {
-            for (name, sql) in &migrations {
-                client
-                    .batch_execute(sql)
-                    .await
-                    .unwrap_or_else(|error| panic!("{name}: {error:?}"));
-            }
+        let migration = async {
+            migrate(&mut client).await.expect("a migrated template");
             drop(client);
         };
-        let ((), closed) = tokio::join!(migrate, connection);
+        let ((), closed) = tokio::join!(migration, connection);
         closed.expect("a clean end of the connection");
         admin
             .batch_execute(&format!("ALTER DATABASE {unfinished} RENAME TO {name}"))
@@ -193,8 +180,8 @@ async fn template(url: &Url) -> String {
     name
 }
 
-/// Names and texts of the migrations in their order.
-fn migrations() -> Vec<(String, String)> {
+/// Changes whenever a migration does.
+fn migrations_hash() -> String {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("migrations");
     let mut files: Vec<PathBuf> = std::fs::read_dir(&dir)
         .expect("the folder of migrations")
@@ -203,12 +190,16 @@ fn migrations() -> Vec<(String, String)> {
         .collect();
     files.sort();
     assert!(!files.is_empty(), "{} has no migrations", dir.display());
-    files
-        .into_iter()
-        .map(|path| {
-            let sql = std::fs::read_to_string(&path).expect("a readable migration");
-            (path.display().to_string(), sql)
-        })
+    let mut hash = Sha256::new();
+    for path in files {
+        // A digest per file: text that moves from one to the next changes the whole.
+        hash.update(Sha256::digest(
+            std::fs::read(path).expect("a readable migration"),
+        ));
+    }
+    hash.finalize()[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
         .collect()
 }
 

@@ -1,14 +1,16 @@
 //! What integration tests share: a database of their own each, and waiting for conditions.
 //!
-//! The server is the one that `LANEKEEPER_TEST_DATABASE_URL` names (`make test` starts one for all
+//! The server is the one that `TEST_DATABASE_URL` names (`make test` starts one for all
 //! test processes), else a private one that this process starts and that goes with it. A
 //! DATABASE_URL of the environment is never used: it may be somebody's data.
 
 mod database;
+mod program;
 
 use std::time::Duration;
 
 pub use database::{TestDb, connect};
+pub use program::lanekeeper;
 use tokio::time::Instant;
 
 /// Returns as soon as `condition` holds; panics, naming `what`, when it does not within `limit`.

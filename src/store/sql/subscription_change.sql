@@ -1,8 +1,8 @@
 -- Purpose: set a subscription to what the file says, and bring it back where it was removed.
--- Rows: one. Index: subscription's unique name.
+-- Rows: one. Index: subscription's primary key.
 UPDATE lanekeeper.subscription AS s
 SET adapter = $2, events = $3, start_from = $4, settings = $5, retry_schedule_ms = $6,
     max_attempts = $7, on_exhausted = $8, coalesce = $9, concurrency = $10, history = $11,
     removed_at = NULL, version = s.version + 1
-WHERE s.name = $1
+WHERE s.subscription_id = $1
 RETURNING s.subscription_id, s.version

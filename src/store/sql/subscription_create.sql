@@ -1,6 +1,6 @@
 -- Purpose: a new subscription, at version 1. Rows: one.
 INSERT INTO lanekeeper.subscription
-    (name, adapter, events, start_from, settings, retry_schedule_ms, max_attempts, on_exhausted,
-     coalesce, concurrency, history, stream_id)
+    (stream_id, name, adapter, events, start_from, settings, retry_schedule_ms, max_attempts,
+     on_exhausted, coalesce, concurrency, history)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 RETURNING subscription_id, version

@@ -9,35 +9,26 @@
 //! it commits, so that the holder of a woken lane cannot go idle before that.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use serde_json::{Value, json};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, IsolationLevel, Row, Transaction};
 
 use crate::store::StoreError;
 use crate::subscription::{
-    Change, ChangeKind, Current, Definition, Events, Existing, FileError, Plan, Retry, Start, Step,
-    StreamDefinition, SubscriptionFile,
+    Change, ChangeKind, Current, Events, Existing, FileError, Plan, Retry, StreamDefinition,
+    SubscriptionFile,
 };
 
+use super::write::{execute, put_stream};
 use super::{load, row};
 
-/// Of the namespace in migrations/0002_append.sql.
-const APPLY_LOCK: i64 = 0x004C_4B08 << 40;
+/// 16 bits 'LK', kind 7: see migrations/0002_append.sql.
+const APPLY_LOCK: i64 = 0x004C_4B07 << 40;
 /// Bounds the wait for another `apply`.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '30s'";
 
 pub const LOCK: &str = include_str!("../sql/apply_lock.sql");
 pub const STREAM_LIST: &str = include_str!("../sql/stream_list.sql");
-pub const STREAM_PUT: &str = include_str!("../sql/stream_put.sql");
-pub const STREAM_NEEDS_LANES: &str = include_str!("../sql/stream_needs_lanes.sql");
-pub const CREATE: &str = include_str!("../sql/subscription_create.sql");
-pub const CHANGE: &str = include_str!("../sql/subscription_change.sql");
-pub const REMOVE: &str = include_str!("../sql/subscription_remove.sql");
-pub const RECORD: &str = include_str!("../sql/subscription_record.sql");
-pub const WAKE: &str = include_str!("../sql/subscription_wake.sql");
 pub const LACKS_LANES: &str = include_str!("../sql/subscription_lacks_lanes.sql");
 pub const ADD_LANES: &str = include_str!("../sql/add_lanes.sql");
 
@@ -106,7 +97,7 @@ pub async fn apply(
         for step in &plan.subscriptions {
             execute(&transaction, step, &stream_ids).await?;
         }
-        backfills = lacking_lanes(&transaction, &plan).await?;
+        backfills = lacking_lanes(&transaction, file).await?;
         if !plan.is_empty() {
             transaction
                 .batch_execute("NOTIFY lanekeeper")
@@ -176,15 +167,18 @@ async fn current(
         current.streams.insert(name, definition);
     }
     for subscription in load(transaction).await? {
-        let (name, removed) = (subscription.name.as_ref().to_owned(), subscription.removed);
-        let definition = subscription.definition();
-        current.subscriptions.insert(
-            name,
-            Existing {
-                definition,
-                removed,
-            },
-        );
+        let (id, removed) = (subscription.id, subscription.removed);
+        let name = subscription.name.as_ref().to_owned();
+        let existing = Existing {
+            id,
+            definition: subscription.definition(),
+        };
+        if removed {
+            let stream = existing.definition.stream.clone();
+            current.removed.insert((name, stream), existing);
+        } else {
+            current.live.insert(name, existing);
+        }
     }
     Ok((current, ids))
 }
@@ -203,152 +197,30 @@ fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_p
     Ok((row.try_get("name")?, row.try_get("stream_id")?, definition))
 }
 
-async fn put_stream(
-    transaction: &Transaction<'_>,
-    step: &Step<StreamDefinition>,
-) -> Result<i32, StoreError> {
-    let operation = "writing a stream";
-    let StreamDefinition {
-        max_payload_bytes,
-        fan_out,
-        critical,
-        retry,
-    } = &step.definition;
-    let row = transaction
-        .query_one(
-            STREAM_PUT,
-            &[
-                &step.name,
-                &int(*max_payload_bytes),
-                &fan_out.as_column(),
-                &critical.as_column(),
-                &schedule(retry),
-                &int(retry.max_attempts),
-                &retry.on_exhausted.as_str(),
-            ],
-        )
-        .await
-        .map_err(StoreError::on(operation))?;
-    row.try_get("stream_id").map_err(StoreError::on(operation))
-}
-
-async fn execute(
-    transaction: &Transaction<'_>,
-    step: &Step<Definition>,
-    stream_ids: &BTreeMap<String, i32>,
-) -> Result<(), StoreError> {
-    let operation = "writing a subscription";
-    let Step {
-        name,
-        kind,
-        definition,
-        ..
-    } = step;
-    // The plan knows no stream without an id: it is the file's, put above, or was loaded.
-    let stream_id = stream_ids.get(&definition.stream);
-    let retry = &definition.retry;
-    let (schedule, max_attempts) = (schedule(retry), int(retry.max_attempts));
-    let (events, concurrency) = (definition.events.as_column(), int(definition.concurrency));
-    let (start, on_exhausted) = (definition.start.as_str(), retry.on_exhausted.as_str());
-    let mut columns: Vec<&(dyn ToSql + Sync)> = vec![
-        name,
-        &definition.adapter,
-        &events,
-        &start,
-        &definition.settings,
-        &schedule,
-        &max_attempts,
-        &on_exhausted,
-        &definition.coalesce,
-        &concurrency,
-        &definition.history,
-    ];
-    let statement = match kind {
-        ChangeKind::Unchanged => return Ok(()),
-        ChangeKind::Created => {
-            columns.push(&stream_id);
-            CREATE
-        }
-        ChangeKind::Changed | ChangeKind::Revived => CHANGE,
-        ChangeKind::Removed => {
-            columns.truncate(1);
-            REMOVE
-        }
-    };
-    let written = transaction
-        .query_one(statement, &columns)
-        .await
-        .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-    let (id, version): (i32, i64) = written.map_err(StoreError::on(operation))?;
-
-    let record = record(step);
-    transaction
-        .execute(RECORD, &[&id, &version, &record])
-        .await
-        .map_err(StoreError::on("recording a subscription's version"))?;
-    if matches!(kind, ChangeKind::Created | ChangeKind::Revived) {
-        transaction
-            .execute(STREAM_NEEDS_LANES, &[&stream_id])
-            .await
-            .map_err(StoreError::on("announcing a subscription to its stream"))?;
-    }
-    if *kind == ChangeKind::Revived || (*kind == ChangeKind::Changed && step.changes("events")) {
-        transaction
-            .execute(WAKE, &[&id])
-            .await
-            .map_err(StoreError::on("waking a subscription's lanes"))?;
-    }
-    Ok(())
-}
-
-/// What `subscription_version` keeps of a step.
-fn record(step: &Step<Definition>) -> Value {
-    let mut record = json!(step.definition);
-    if step.kind == ChangeKind::Removed {
-        record["removed"] = Value::Bool(true);
-    }
-    record
-}
-
 /// Looks at unchanged subscriptions too: an earlier apply may have ended before its backfill did.
 async fn lacking_lanes(
     transaction: &Transaction<'_>,
-    plan: &Plan,
+    file: &SubscriptionFile,
 ) -> Result<Vec<Backfill>, StoreError> {
     let operation = "looking for sessions without a lane";
-    let mut backfills = Vec::new();
-    for subscription in load(transaction).await? {
-        let planned = plan
-            .subscriptions
-            .iter()
-            .any(|step| step.name == *subscription.name);
-        if !planned || subscription.removed || subscription.start_from != Start::Earliest {
-            continue;
-        }
-        let row = transaction
-            .query_one(LACKS_LANES, &[&subscription.id])
-            .await
-            .map_err(StoreError::on(operation))?;
-        if row.try_get("lacking").map_err(StoreError::on(operation))? {
-            let name = subscription.name.as_ref().to_owned();
-            backfills.push(Backfill {
-                subscription_id: subscription.id,
-                name,
-            });
-        }
-    }
-    Ok(backfills)
-}
-
-fn schedule(retry: &Retry) -> Vec<i32> {
-    retry
-        .schedule
+    let names: Vec<&str> = file
+        .subscriptions
         .iter()
-        .map(|wait: &Duration| int(wait.as_millis()))
-        .collect()
-}
-
-/// For values that the file's bounds keep far below the limit.
-fn int<T: TryInto<i32>>(value: T) -> i32 {
-    value.try_into().unwrap_or(i32::MAX)
+        .map(|section| section.name.as_str())
+        .collect();
+    let rows = transaction
+        .query(LACKS_LANES, &[&names])
+        .await
+        .map_err(StoreError::on(operation))?;
+    let backfill = |row: &Row| {
+        let (subscription_id, name) = (row.try_get("subscription_id")?, row.try_get("name")?);
+        Ok(Backfill {
+            subscription_id,
+            name,
+        })
+    };
+    rows.iter()
+        .map(backfill)
+        .collect::<Result<_, _>>()
+        .map_err(StoreError::on(operation))
 }

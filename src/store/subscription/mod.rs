@@ -2,6 +2,7 @@
 
 mod apply;
 mod row;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,200 @@
+//! `lanekeeper hook`: reports one hook call of an agent CLI.
+//!
+//! Runs inside the agent's turn, so it never gets in its way: it exits 0 whatever happens, writes
+//! nothing to standard output (several CLIs parse it), and is bounded in time. Everything a person
+//! should know goes to standard error in one line. Wrong usage, a configuration that cannot be read
+//! and a panic are no exceptions.
+
+use std::any::Any;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::config::{Config, ConfigError, HookConfig};
+use crate::spool::Spool;
+use crate::store::connect::{self, ConnectError};
+use crate::stream::hooks::call::Call;
+use crate::stream::hooks::double_fire::cursor_reports_itself;
+use crate::stream::hooks::emit::{Emitted, Emitter};
+use crate::stream::hooks::origin::Origin;
+use crate::stream::hooks::shape::AgentCli;
+
+/// Report one hook call of an agent CLI; always exits 0.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    In .claude/settings.json: {\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\
+    \"command\":\"lanekeeper hook --cli claude-code\"}]}]}}\n  \
+    In ~/.codex/config.toml:  notify = [\"lanekeeper\", \"hook\", \"--cli\", \"codex-notify\"]")]
+pub struct Args {
+    /// claude-code, codex, codex-notify, gemini, cursor or opencode
+    // Not parsed by clap: its refusal would exit 2, which blocks the agent.
+    #[arg(long)]
+    pub cli: Option<String>,
+    /// The payload where the CLI passes it as an argument; otherwise it is read from stdin
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub payload: Vec<OsString>,
+}
+
+/// Runs the command outside of any runtime. Without a usable configuration the defaults count: the
+/// call then goes to the default spool.
+pub fn run(args: &Args, config: Result<Config, ConfigError>) -> ExitCode {
+    let origin = Origin::now();
+    let report = catch_unwind(AssertUnwindSafe(|| hook(args, config, &origin)));
+    if let Err(panic) = report {
+        tell(&format!(
+            "the event may be lost: {}",
+            panic_message(panic.as_ref())
+        ));
+    }
+    ExitCode::SUCCESS
+}
+
+fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin) {
+    let config = config.unwrap_or_else(|error| {
+        tell(&format!(
+            "the configuration cannot be used, its defaults are: {error}"
+        ));
+        Config::default()
+    });
+    let cli = match args.cli.as_deref().map(str::parse::<AgentCli>) {
+        Some(Ok(cli)) => cli,
+        Some(Err(error)) => return tell(&format!("nothing is recorded: {error}")),
+        None => return tell("nothing is recorded: --cli is missing"),
+    };
+    let Some((bytes, whole)) = payload(args, &config.hook) else {
+        return;
+    };
+    let call = Call::read(cli, &bytes, whole, origin, &config.hook);
+    if !config.hook.allows(&call.record.event_type) {
+        return;
+    }
+    let home = std::env::var_os("HOME");
+    if call.through_claude_code
+        && cursor_reports_itself(&call.fields, home.as_deref().map(Path::new))
+    {
+        return;
+    }
+    if let Some(note) = &call.note {
+        tell(note);
+    }
+    match emit(&call, &config) {
+        Emitted::Stored => {}
+        Emitted::Spooled { because } => tell(&format!("kept in the spool: {because}")),
+        Emitted::Rejected { because, kept_in } => tell(&format!(
+            "refused, kept in {}: {because}. See `lanekeeper spool --rejected`.",
+            kept_in.display()
+        )),
+        Emitted::Lost { because } => tell(&format!("the event is LOST: {because}")),
+    }
+}
+
+fn emit(call: &Call, config: &Config) -> Emitted {
+    let lost = |because: String| Emitted::Lost { because };
+    let spool = match Spool::new(&config.spool) {
+        Ok(spool) => spool,
+        Err(error) => return lost(error.to_string()),
+    };
+    let database = match connect::settings(&config.database) {
+        Ok(mut database) => {
+            database.application_name("lanekeeper hook");
+            Some(database)
+        }
+        Err(ConnectError::NotConfigured) => None,
+        Err(error) => {
+            tell(&error.to_string());
+            None
+        }
+    };
+    // One thread: a hook process lives for some milliseconds.
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return lost(format!("no runtime: {error}")),
+    };
+    let emitter = Emitter {
+        database: database.as_ref(),
+        spool: &spool,
+        budget: config.hook.timeout(),
+    };
+    let emitted = runtime.block_on(emitter.emit(&call.record));
+    // Not to wait for a name lookup that hangs in the runtime's blocking pool.
+    runtime.shutdown_background();
+    emitted
+}
+
+/// The payload, and whether it is all of it.
+fn payload(args: &Args, config: &HookConfig) -> Option<(Vec<u8>, bool)> {
+    if let Some(argument) = args.payload.last() {
+        return Some((argument.as_encoded_bytes().to_vec(), true));
+    }
+    if std::io::stdin().is_terminal() {
+        tell("nothing is recorded: the payload is expected on standard input");
+        return None;
+    }
+    Some(read_stdin(config.max_input_bytes, config.stdin_timeout()))
+}
+
+/// Reads to the end, up to `max` bytes, and no longer than `patience` without a byte.
+fn read_stdin(max: usize, patience: Duration) -> (Vec<u8>, bool) {
+    let (sender, chunks) = sync_channel(4);
+    // Not joined: it may hang in a read for ever. It ends with the process.
+    thread::spawn(move || pump(std::io::stdin().lock(), &sender));
+    let mut bytes = Vec::new();
+    loop {
+        match chunks.recv_timeout(patience) {
+            Ok(chunk) => {
+                let room = max - bytes.len();
+                if chunk.len() > room {
+                    bytes.extend(&chunk[..room]);
+                    // Read on, so that the CLI does not meet a closed pipe.
+                    while chunks.recv_timeout(patience).is_ok() {}
+                    return (bytes, false);
+                }
+                bytes.extend(chunk);
+            }
+            Err(RecvTimeoutError::Disconnected) => return (bytes, true),
+            Err(RecvTimeoutError::Timeout) => {
+                // A payload that is complete is one, also if the pipe stays open.
+                return (bytes, true);
+            }
+        }
+    }
+}
+
+fn pump(mut input: impl Read, chunks: &SyncSender<Vec<u8>>) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(len) => {
+                if chunks.send(buffer[..len].to_vec()).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            // What was read so far is judged like any other payload.
+            Err(_) => return,
+        }
+    }
+}
+
+fn tell(message: &str) {
+    // A closed standard error must not become a panic.
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!("lanekeeper hook: {message}\n"),
+    );
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("internal error")
+}

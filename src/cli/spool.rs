@@ -1,0 +1,194 @@
+//! `lanekeeper spool`: sends what hook calls had to leave on this machine, or shows it.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use super::output::{self, Output, OutputArgs};
+use super::{Failure, connect};
+use crate::config::Config;
+use crate::spool::{self, DrainLimits, DrainReport, Rejection, Spool, SpoolError};
+
+/// Send the events that wait on this machine, or show them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanekeeper spool                 send everything that waits
+  lanekeeper spool --watch         go on sending until told to stop
+  lanekeeper spool --rejected      what PostgreSQL will never take, and why")]
+pub struct Args {
+    /// Send again and again, every spool.interval_ms, until SIGINT or SIGTERM
+    #[arg(long)]
+    pub watch: bool,
+    /// Show what waits instead of sending it
+    #[arg(long, conflicts_with = "watch")]
+    pub list: bool,
+    /// Show what was refused for good, with the reasons
+    #[arg(long, conflicts_with_all = ["watch", "list"])]
+    pub rejected: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// A session's events that wait.
+#[derive(Serialize)]
+struct Waiting {
+    session: String,
+    events: usize,
+    bytes: u64,
+    file: String,
+}
+
+/// An event that was refused for good.
+#[derive(Serialize)]
+struct Refused {
+    rejected_at: String,
+    session: String,
+    event_type: String,
+    reason: String,
+    file: String,
+}
+
+pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+    let spool = Spool::new(&config.spool).map_err(Failure::usage)?;
+    let form = args.output.output;
+    if args.list {
+        list(&spool, form)?;
+    } else if args.rejected {
+        rejected(&spool, form)?;
+    } else if args.watch {
+        watch(&spool, config, form).await?;
+    } else {
+        let report = once(&spool, config).await?;
+        print(&report, form)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn once(spool: &Spool, config: &Config) -> Result<DrainReport, Failure> {
+    if spool.files().map_err(Failure::failed)?.is_empty() {
+        return Ok(DrainReport::default());
+    }
+    let client = connect(config).await?;
+    spool::drain(&client, spool, &DrainLimits::default())
+        .await
+        .map_err(|error| match error {
+            SpoolError::Enqueue { .. } => Failure::later(error),
+            _ => Failure::failed(error),
+        })
+}
+
+async fn watch(spool: &Spool, config: &Config, form: Output) -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+    loop {
+        match once(spool, config).await {
+            Ok(report) if report == DrainReport::default() => {}
+            Ok(report) => print(&report, form)?,
+            // What it waits for is that this passes.
+            Err(failure) => failure.report(),
+        }
+        tokio::select! {
+            () = sleep(config.spool.interval()) => {}
+            _ = terminate.recv() => return Ok(()),
+            interrupt = tokio::signal::ctrl_c() => return interrupt.map_err(Failure::failed),
+        }
+    }
+}
+
+fn print(report: &DrainReport, form: Output) -> Result<(), Failure> {
+    if form == Output::Json {
+        return output::json_line(report);
+    }
+    output::line(format!(
+        "{} events of {} sessions sent, {} of them were there already",
+        report.events + report.duplicates,
+        report.sessions,
+        report.duplicates
+    ))?;
+    if report.sessions_full > 0 {
+        output::line(format!(
+            "{} sessions are full; their events stay",
+            report.sessions_full
+        ))?;
+    }
+    for path in &report.rejected {
+        output::line(format!("refused for good, kept in {}", path.display()))?;
+    }
+    for path in &report.torn {
+        output::line(format!(
+            "remains of an unfinished write, kept in {}",
+            path.display()
+        ))?;
+    }
+    Ok(())
+}
+
+fn list(spool: &Spool, form: Output) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for path in spool.files().map_err(Failure::failed)? {
+        let Some(waiting) = spool.waiting(&path).map_err(Failure::failed)? else {
+            continue;
+        };
+        rows.push(Waiting {
+            session: waiting.session.unwrap_or_default(),
+            events: waiting.events,
+            bytes: waiting.bytes,
+            file: path.display().to_string(),
+        });
+    }
+    if form == Output::Json {
+        return rows.iter().try_for_each(output::json_line);
+    }
+    let cells = |row: &Waiting| {
+        [
+            row.session.clone(),
+            row.events.to_string(),
+            row.bytes.to_string(),
+            row.file.clone(),
+        ]
+    };
+    let rows: Vec<_> = rows.iter().map(cells).collect();
+    output::table(["SESSION", "EVENTS", "BYTES", "FILE"], &rows)
+}
+
+fn rejected(spool: &Spool, form: Output) -> Result<(), Failure> {
+    let paths = spool.rejected().map_err(Failure::failed)?;
+    let mut rows = paths
+        .iter()
+        .map(|path| refused(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    rows.sort_by(|a, b| a.rejected_at.cmp(&b.rejected_at));
+    if form == Output::Json {
+        return rows.iter().try_for_each(output::json_line);
+    }
+    let cells = |row: &Refused| {
+        let Refused {
+            rejected_at,
+            session,
+            event_type,
+            reason,
+            file,
+        } = row;
+        [rejected_at, session, event_type, reason, file].map(String::clone)
+    };
+    let rows: Vec<_> = rows.iter().map(cells).collect();
+    output::table(["REJECTED AT", "SESSION", "TYPE", "REASON", "FILE"], &rows)
+}
+
+fn refused(path: &Path) -> Result<Refused, Failure> {
+    let text = fs::read(path).map_err(Failure::failed)?;
+    let rejection: Rejection = serde_json::from_slice(&text).map_err(Failure::failed)?;
+    let record: spool::Record =
+        serde_json::from_str(rejection.record.get()).map_err(Failure::failed)?;
+    Ok(Refused {
+        rejected_at: rejection.rejected_at.to_string(),
+        session: record.session,
+        event_type: record.event_type,
+        reason: rejection.reason,
+        file: path.display().to_string(),
+    })
+}

@@ -1,0 +1,145 @@
+//! The range of every number.
+
+use super::Config;
+use super::check::Check;
+
+const DAY_MS: u64 = 86_400_000;
+const MEBIBYTE: u64 = 1024 * 1024;
+
+pub(super) fn check(check: &mut Check<'_>) {
+    let Config {
+        database,
+        worker,
+        retention,
+        hook,
+        spool,
+        ..
+    } = check.config;
+    let connections = "PostgreSQL serves a limited number of connections";
+    let memory = "it bounds the memory of the process";
+    for (key, value, allowed, why) in [
+        (
+            "database.pool_size",
+            database.pool_size as u64,
+            1..=1_000,
+            connections,
+        ),
+        (
+            "database.connect_timeout_ms",
+            database.connect_timeout_ms,
+            1..=DAY_MS,
+            "it is a wait",
+        ),
+        (
+            "worker.lane_connections",
+            worker.lane_connections as u64,
+            1..=100,
+            connections,
+        ),
+        (
+            "worker.max_lanes",
+            worker.max_lanes as u64,
+            1..=1_000_000,
+            "each lane takes an entry of the server's lock table",
+        ),
+        (
+            "worker.concurrency",
+            worker.concurrency as u64,
+            1..=1_000_000,
+            memory,
+        ),
+        (
+            "worker.prefetch_bytes",
+            worker.prefetch_bytes as u64,
+            MEBIBYTE..=1 << 40,
+            memory,
+        ),
+        ("worker.batch", worker.batch as u64, 1..=10_000, memory),
+        (
+            "worker.poll_floor_ms",
+            worker.poll_floor_ms,
+            1..=60_000,
+            "0 would ask without pause, and more leaves work lying when notifications fail",
+        ),
+        (
+            "worker.heartbeat_ms",
+            worker.heartbeat_ms,
+            100..=DAY_MS,
+            "each beat is written",
+        ),
+        (
+            "worker.trust_ms",
+            worker.trust_ms,
+            100..=DAY_MS,
+            "a round trip takes its time",
+        ),
+        (
+            "worker.mark_after_ms",
+            worker.mark_after_ms,
+            1..=DAY_MS,
+            "every mark is written",
+        ),
+        (
+            "worker.shutdown_grace_ms",
+            worker.shutdown_grace_ms,
+            0..=DAY_MS,
+            "it is a wait",
+        ),
+        (
+            "worker.max_crashes",
+            u64::from(worker.max_crashes),
+            1..=1_000,
+            "an event must be tried once, and must not take down workers for ever",
+        ),
+        (
+            "retention.days",
+            u64::from(retention.days),
+            1..=36_500,
+            "partitions are whole days",
+        ),
+        (
+            "retention.partitions_ahead_days",
+            u64::from(retention.partitions_ahead_days),
+            1..=365,
+            "tomorrow's events need their partition before midnight, and each costs planning",
+        ),
+        (
+            "retention.dedupe_days",
+            u64::from(retention.dedupe_days),
+            1..=36_500,
+            "a key that is forgotten at once recognises nothing",
+        ),
+        (
+            "hook.timeout_ms",
+            hook.timeout_ms,
+            1..=10_000,
+            "it is time taken from the agent",
+        ),
+        (
+            "hook.stdin_timeout_ms",
+            hook.stdin_timeout_ms,
+            1..=60_000,
+            "it is time taken from the agent",
+        ),
+        (
+            "hook.max_input_bytes",
+            hook.max_input_bytes as u64,
+            1_024..=1 << 30,
+            memory,
+        ),
+        (
+            "spool.interval_ms",
+            spool.interval_ms,
+            10..=3_600_000,
+            "spooled events wait that long",
+        ),
+        (
+            "spool.max_bytes",
+            spool.max_bytes,
+            MEBIBYTE..=1 << 50,
+            "it bounds the disk",
+        ),
+    ] {
+        check.range(key, value, allowed, why);
+    }
+}

@@ -1,0 +1,60 @@
+//! What can go wrong with the spool, and what that means for the events.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::store::enqueue::EnqueueError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    #[error("no spool directory: set LANEKEEPER_SPOOL__DIR, XDG_STATE_HOME or HOME")]
+    NoDirectory,
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error(
+        "the spool {} is full ({used} of {max} bytes): run `lanekeeper spool`, clear its rejected/ \
+         folder, or raise spool.max_bytes",
+        dir.display()
+    )]
+    Full { dir: PathBuf, used: u64, max: u64 },
+    #[error("{} stayed locked: another process stopped in the middle of a write", path.display())]
+    Locked { path: PathBuf },
+    #[error("cannot encode a rejected record: {source}")]
+    Encode { source: serde_json::Error },
+    #[error("a spooled record has a good checksum and cannot be read: {source}")]
+    Decode { source: serde_json::Error },
+    /// The events are still in the spool; after a time-out perhaps in Postgres as well, where the
+    /// next drain finds them by their message ids.
+    #[error("the spooled events are kept: {}", chain(source))]
+    Enqueue {
+        #[from]
+        source: EnqueueError,
+    },
+    #[error("a task of the drain died: {source}")]
+    Task { source: tokio::task::JoinError },
+}
+
+impl SpoolError {
+    pub(super) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// An error with its causes: tokio-postgres shows only the outermost by itself.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

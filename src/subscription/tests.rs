@@ -1,0 +1,298 @@
+//! What the file's reader refuses and what the plan makes of what it accepts.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    let error = SubscriptionFile::parse(text, "subs.toml").unwrap_err();
+    error.problems.iter().map(ToString::to_string).collect()
+}
+
+fn file(text: &str) -> SubscriptionFile {
+    SubscriptionFile::parse(text, "subs.toml").unwrap()
+}
+
+const AUDIT: &str = r#"
+[subscription.audit]
+stream  = "hooks"
+events  = ["session_start", "agent_stop"]
+adapter = "webhook"
+url     = "https://example.com/hooks"
+secret_env = "AUDIT_SECRET"
+retry   = { schedule = ["1s", "500ms", "1m"], max_attempts = 3, on_exhausted = "park" }
+timeout = "15s"
+"#;
+
+#[test]
+fn a_subscription_is_read_with_its_adapters_settings_apart() {
+    let file = file(AUDIT);
+    let audit = &file.subscriptions[0];
+    assert_eq!(
+        (audit.name.as_str(), audit.stream.as_str()),
+        ("audit", "hooks")
+    );
+    let url = "https://example.com/hooks";
+    assert_eq!(
+        audit.settings,
+        json!({"url": url, "secret_env": "AUDIT_SECRET", "timeout_ms": 15_000})
+    );
+    let schedule = [1_000, 500, 60_000].map(Duration::from_millis);
+    assert_eq!(audit.retry.schedule.as_deref(), Some(schedule.as_slice()));
+    assert_eq!(audit.retry.on_exhausted, Some(Exhaustion::Park));
+    assert_eq!(audit.start, Start::Latest);
+}
+
+#[test]
+fn every_problem_is_reported_at_once_with_line_column_and_the_key_that_was_meant() {
+    let text = r#"
+[subscription.audit]
+strem = "hooks"
+adapter = "webhook"
+urll = "https://example.com"
+retry = { schedule = ["1s", "5"], on_exhausted = "explode", attempts = 3 }
+timeout = 15
+coalesce = "yes"
+"#;
+    assert_eq!(
+        problems(text),
+        [
+            "2:15: subscription.audit.stream: is missing",
+            "3:1: subscription.audit.strem: unknown key; did you mean stream?",
+            "5:1: subscription.audit.urll: unknown key; did you mean url?",
+            "6:22: subscription.audit.retry.schedule: \"5\" is not a duration: write a whole \
+             number and its unit, one of ms, s, m, h, d, such as \"500ms\" or \"15s\"",
+            "6:50: subscription.audit.retry.on_exhausted: must be one of \"dead_letter\", \
+             \"park\", \"drop\"",
+            "6:61: subscription.audit.retry.attempts: unknown key; did you mean max_attempts?",
+            "7:11: subscription.audit.timeout: needs a unit, such as \"15s\"",
+            "8:12: subscription.audit.coalesce: must be true or false",
+        ]
+    );
+}
+
+#[test]
+fn an_adapters_objection_points_at_its_key() {
+    let text = "[subscription.a]\nstream = \"hooks\"\nadapter = \"webhook\"\nurl = \"ftp://x\"";
+    let found = problems(text);
+    assert!(
+        found[0].starts_with("4:7: subscription.a.url: "),
+        "{found:?}"
+    );
+    let found = problems("[subscription.a]\nstream = \"hooks\"\nadapter = \"webhok\"");
+    assert!(found[0].contains("no adapter `webhok`"), "{found:?}");
+    let found = problems(&format!("{AUDIT}timeout_ms = 5"));
+    assert!(
+        found[0].ends_with("write timeout = \"15s\" instead"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_secret_is_refused_wherever_it_stands() {
+    for line in [
+        "secret = \"hunter2\"",
+        "auth_token = \"hunter2\"",
+        "proxy = \"http://me:hunter2@p\"",
+    ] {
+        let text = format!("{AUDIT}{line}");
+        let found = problems(&text);
+        assert!(
+            found.iter().any(|problem| problem.contains("secret_env")),
+            "{found:?}"
+        );
+        assert!(!found.join("\n").contains("hunter2"), "{found:?}");
+    }
+}
+
+#[test]
+fn lists_of_events_are_explicit() {
+    let with = |events: &str| {
+        format!("[subscription.a]\nstream = \"runs\"\nadapter = \"stdout\"\nevents = {events}")
+    };
+    assert_eq!(
+        file(&with("[\"*\"]")).subscriptions[0].events,
+        Some(Events::All)
+    );
+    assert!(problems(&with("[]"))[0].contains("[\"*\"] stands for every event"));
+    assert!(problems(&with("[\"a\", \"*\"]"))[0].contains("must stand alone"));
+    assert!(problems(&with("[1]"))[0].contains("an event type must be text"));
+    assert!(problems(&with("\"a\""))[0].contains("must be a list"));
+}
+
+#[test]
+fn what_is_not_toml_or_not_a_section_says_where() {
+    assert!(problems("[subscription.a\n")[0].starts_with("1:16: not valid TOML"));
+    assert!(problems(&format!("{AUDIT}{AUDIT}"))[0].contains("duplicate key"));
+    assert_eq!(
+        problems("[audit]\nstream = \"hooks\""),
+        ["1:2: audit: unknown section; did you mean [subscription.audit]?"]
+    );
+    assert!(problems("[stream.Mine]")[0].contains("starts with a-z"));
+}
+
+#[test]
+fn a_duration_out_of_range_and_a_name_that_the_database_refuses_are_found_here() {
+    let found =
+        problems("[subscription.\"a b\"]\nstream = \"s\"\nadapter = \"stdout\"\ntimeout = \"0s\"");
+    assert!(
+        found[0].contains("a subscription's name starts"),
+        "{found:?}"
+    );
+    assert!(found[1].contains("at least 1ms"), "{found:?}");
+}
+
+fn current() -> Current {
+    let hooks = StreamDefinition {
+        fan_out: Events::Only(vec!["agent_stop".into()]),
+        critical: Events::Only(vec!["agent_stop".into()]),
+        ..StreamDefinition::default()
+    };
+    Current {
+        streams: [
+            ("hooks".into(), hooks),
+            ("runs".into(), StreamDefinition::default()),
+        ]
+        .into(),
+        ..Current::default()
+    }
+}
+
+/// What is there after a plan was carried out.
+fn carried_out(mut current: Current, plan: Plan) -> Current {
+    current.streams.extend(
+        plan.streams
+            .into_iter()
+            .map(|step| (step.name, step.definition)),
+    );
+    for step in plan.subscriptions {
+        let existing = Existing {
+            id: step.id.unwrap_or(7),
+            definition: step.definition,
+        };
+        if step.kind == ChangeKind::Removed {
+            current.live.remove(&step.name);
+            let stream = existing.definition.stream.clone();
+            current.removed.insert((step.name, stream), existing);
+        } else {
+            current.live.insert(step.name, existing);
+        }
+    }
+    current
+}
+
+fn kinds(plan: &Plan) -> Vec<(Target, String, ChangeKind)> {
+    let changes = plan.changes().into_iter();
+    changes
+        .map(|change| (change.target, change.name, change.change))
+        .collect()
+}
+
+#[test]
+fn what_the_file_leaves_open_is_the_streams() {
+    let text = "[subscription.a]\nstream = \"hooks\"\nadapter = \"stdout\"\n\
+                [subscription.b]\nstream = \"runs\"\nadapter = \"stdout\"";
+    let plan = Plan::new(&current(), &file(text), false).unwrap();
+    let [a, b] = plan.subscriptions.as_slice() else {
+        panic!("two were asked for")
+    };
+    assert_eq!(a.definition.events, Events::Only(vec!["agent_stop".into()]));
+    assert!(a.definition.coalesce, "the stream names critical events");
+    assert_eq!(b.definition.events, Events::All);
+    assert!(
+        !b.definition.coalesce,
+        "the stream names none: every event is critical"
+    );
+    assert_eq!(b.definition.retry, StreamDefinition::default().retry);
+}
+
+#[test]
+fn a_plan_that_was_carried_out_leaves_nothing_to_do() {
+    let file = file(&format!(
+        "{AUDIT}[stream.mine]\nretry = {{ max_attempts = 2 }}"
+    ));
+    let plan = Plan::new(&current(), &file, true).unwrap();
+    assert!(!plan.is_empty());
+    let again = Plan::new(&carried_out(current(), plan), &file, true).unwrap();
+    assert!(again.is_empty(), "{again:?}");
+}
+
+#[test]
+fn a_change_names_each_setting_before_and_after() {
+    let plan = Plan::new(&current(), &file(AUDIT), false).unwrap();
+    let current = carried_out(current(), plan);
+    let changed = AUDIT
+        .replace("max_attempts = 3", "max_attempts = 5")
+        .replace("timeout = \"15s\"", "");
+    let plan = Plan::new(&current, &file(&changed), false).unwrap();
+    let fields: Vec<_> = plan.subscriptions[0]
+        .fields
+        .iter()
+        .map(|f| (f.field.as_str(), &f.from, &f.to))
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            ("retry.max_attempts", &json!(3), &json!(5)),
+            ("timeout_ms", &json!(15_000), &json!(null)),
+        ]
+    );
+}
+
+#[test]
+fn only_prune_removes_and_a_removed_name_comes_back_on_its_stream() {
+    let current = carried_out(
+        current(),
+        Plan::new(&current(), &file(AUDIT), false).unwrap(),
+    );
+    let empty = file("");
+    let plan = Plan::new(&current, &empty, false).unwrap();
+    assert_eq!(
+        (plan.is_empty(), plan.unlisted.as_slice()),
+        (true, ["audit".to_owned()].as_slice())
+    );
+
+    let plan = Plan::new(&current, &empty, true).unwrap();
+    assert_eq!(
+        kinds(&plan),
+        [(Target::Subscription, "audit".into(), ChangeKind::Removed)]
+    );
+    let current = carried_out(current, plan);
+    let plan = Plan::new(&current, &file(AUDIT), false).unwrap();
+    assert_eq!(
+        kinds(&plan),
+        [(Target::Subscription, "audit".into(), ChangeKind::Revived)]
+    );
+    assert_eq!(plan.subscriptions[0].id, Some(7));
+
+    let elsewhere = AUDIT.replace("stream  = \"hooks\"", "stream = \"runs\"");
+    let plan = Plan::new(&current, &file(&elsewhere), false).unwrap();
+    assert_eq!(
+        kinds(&plan),
+        [(Target::Subscription, "audit".into(), ChangeKind::Created)]
+    );
+}
+
+#[test]
+fn what_lanes_hang_on_cannot_change_and_a_stream_must_exist() {
+    let current = carried_out(
+        current(),
+        Plan::new(&current(), &file(AUDIT), false).unwrap(),
+    );
+    let refused = |text: &str| {
+        Plan::new(&current, &file(text), false)
+            .unwrap_err()
+            .to_string()
+    };
+    let moved = refused(&AUDIT.replace("stream  = \"hooks\"", "stream = \"runs\""));
+    assert!(moved.contains("2:15: subscription.audit.stream:") && moved.contains("cannot move"));
+    let restarted = refused(&format!("{AUDIT}start = \"earliest\""));
+    assert!(
+        restarted.contains("audit.start:") && restarted.contains("replay"),
+        "{restarted}"
+    );
+    let unknown = refused(&AUDIT.replace("stream  = \"hooks\"", "stream = \"hoks\""));
+    assert!(unknown.contains("did you mean \"hooks\"?"), "{unknown}");
+}

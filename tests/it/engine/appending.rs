@@ -1,0 +1,321 @@
+//! I1, A4, A7: commit order without gaps, at every isolation level, from any number of producers.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use super::bed::{Bed, LIMIT, enqueue};
+use crate::support::wait_until;
+
+async fn seqs(bed: &Bed, session: &str) -> Vec<i64> {
+    bed.client
+        .query(
+            "SELECT e.seq FROM lanekeeper.event AS e JOIN lanekeeper.session AS s USING (session_id)
+             WHERE s.name = $1 ORDER BY e.seq",
+            &[&session],
+        )
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_producers_that_commit_in_reverse_order_leave_no_gap_and_lose_nothing() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    let (one, two) = (bed.db.connect().await, bed.db.connect().await);
+    one.batch_execute("BEGIN").await.unwrap();
+    two.batch_execute("BEGIN").await.unwrap();
+    // Different sessions first, so that the calls interleave; then the same one.
+    assert_eq!(enqueue(&one, "a", "first").await, 1);
+    assert_eq!(enqueue(&two, "b", "first").await, 1);
+    let waiting = tokio::spawn(async move {
+        let seq = enqueue(&two, "a", "second").await;
+        two.batch_execute("COMMIT").await.unwrap();
+        seq
+    });
+    wait_until(LIMIT, "the second producer waits for the first", async || {
+        bed.count("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
+            .await
+            >= 1
+    })
+    .await;
+    one.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(waiting.await.unwrap(), 1, "what was rolled back leaves no gap");
+    bed.drained().await;
+    assert_eq!(seqs(&bed, "a").await, [1]);
+    assert_eq!(bed.accepted()["a"], [1]);
+    assert_eq!(bed.accepted()["b"], [1]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_producer_transaction_delays_only_the_new_events_of_its_session() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    bed.enqueue("busy", "before").await;
+    bed.drained().await;
+    let open = bed.db.connect().await;
+    open.batch_execute("BEGIN").await.unwrap();
+    enqueue(&open, "busy", "uncommitted").await;
+    bed.enqueue_bulk(20, 5).await;
+    wait_until(LIMIT, "everything else is delivered", async || {
+        bed.accepted().values().map(Vec::len).sum::<usize>() == 101
+    })
+    .await;
+    open.batch_execute("COMMIT").await.unwrap();
+    bed.drained().await;
+    assert_eq!(bed.accepted()["busy"], [1, 2]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_under_an_open_append_does_not_spin() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    bed.enqueue("busy", "one").await;
+    let open = bed.db.connect().await;
+    open.batch_execute("BEGIN").await.unwrap();
+    enqueue(&open, "busy", "uncommitted").await;
+    wait_until(LIMIT, "the first event is settled", async || {
+        bed.count("SELECT max(cursor) FROM lanekeeper.progress").await == 1
+    })
+    .await;
+    let version = "SELECT coalesce(max(id), 0) FROM lanekeeper.ready";
+    let before = bed.count(version).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let tokens = bed.count(version).await - before;
+    assert!(tokens <= 12, "{tokens} tokens written in two seconds");
+    open.batch_execute("COMMIT").await.unwrap();
+    bed.drained().await;
+    assert_eq!(bed.accepted()["busy"], [1, 2]);
+    worker.stop().await;
+}
+
+async fn begin(client: &Client, level: &str) {
+    client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.unwrap();
+    // Takes the snapshot.
+    client.query_one("SELECT count(*) FROM lanekeeper.event", &[]).await.unwrap();
+}
+
+async fn try_enqueue(client: &Client, session: &str) -> Result<i64, SqlState> {
+    client
+        .query_one("SELECT seq FROM lanekeeper.enqueue('runs', $1, 'step', '{}')", &[&session])
+        .await
+        .map(|row| row.get(0))
+        .map_err(|error| error.code().cloned().unwrap())
+}
+
+#[tokio::test]
+async fn a_stale_snapshot_is_a_serialization_failure_and_never_a_gap_or_a_duplicate() {
+    let bed = Bed::new().await;
+    bed.enqueue("old", "step").await;
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for session in ["old", "new", "newer"] {
+            let name = format!("{session} {level}");
+            if session == "old" {
+                bed.enqueue(&name, "step").await;
+            }
+            let stale = bed.db.connect().await;
+            begin(&stale, level).await;
+            bed.enqueue(&name, "step").await;
+            let refused = try_enqueue(&stale, &name).await.unwrap_err();
+            assert_eq!(refused, SqlState::T_R_SERIALIZATION_FAILURE, "{name}");
+            stale.batch_execute("ROLLBACK").await.unwrap();
+            // Tried again, as such a failure asks for.
+            begin(&stale, level).await;
+            try_enqueue(&stale, &name).await.unwrap();
+            try_enqueue(&stale, &name).await.unwrap();
+            stale.batch_execute("COMMIT").await.unwrap();
+            let seqs = seqs(&bed, &name).await;
+            assert_eq!(seqs, (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(), "{name}");
+        }
+    }
+    let worker = bed.worker().await;
+    bed.drained().await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_stale_snapshot_across_midnight_is_refused_too() {
+    let bed = Bed::new().await;
+    bed.client
+        .batch_execute(
+            "SELECT lanekeeper.create_event_partition(current_date - 2);
+             SELECT lanekeeper.enqueue('runs', 's1', 'step', '{}');
+             UPDATE lanekeeper.event SET day = current_date - 2",
+        )
+        .await
+        .unwrap();
+    let stale = bed.db.connect().await;
+    begin(&stale, "REPEATABLE READ").await;
+    bed.enqueue("s1", "step").await;
+    // The unseen event, moved to the day between: no key of today's conflicts with it.
+    bed.client.batch_execute("UPDATE lanekeeper.event SET day = current_date - 1 WHERE seq = 2").await.unwrap();
+    let refused = try_enqueue(&stale, "s1").await.unwrap_err();
+    assert_eq!(refused, SqlState::T_R_SERIALIZATION_FAILURE);
+}
+
+#[tokio::test]
+async fn a_rolled_back_savepoint_leaves_no_gap() {
+    let bed = Bed::new().await;
+    bed.client.batch_execute("BEGIN").await.unwrap();
+    bed.enqueue("s1", "kept").await;
+    bed.client.batch_execute("SAVEPOINT a").await.unwrap();
+    assert_eq!(bed.enqueue("s1", "gone").await, 2);
+    bed.client.batch_execute("ROLLBACK TO a").await.unwrap();
+    assert_eq!(bed.enqueue("s1", "kept").await, 2);
+    bed.client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(seqs(&bed, "s1").await, [1, 2]);
+    let worker = bed.worker().await;
+    bed.drained().await;
+    assert_eq!(bed.accepted()["s1"], [1, 2]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_event_whose_savepoint_was_rolled_back_leaves_the_session_usable() {
+    let bed = Bed::new().await;
+    let other = bed.db.connect().await;
+    bed.client.batch_execute("BEGIN; SAVEPOINT a").await.unwrap();
+    bed.enqueue("s1", "gone").await;
+    bed.client.batch_execute("ROLLBACK TO a").await.unwrap();
+    assert_eq!(enqueue(&other, "s1", "step").await, 1, "its lock is free again");
+    assert_eq!(bed.enqueue("s1", "step").await, 2);
+    bed.client.batch_execute("COMMIT").await.unwrap();
+    let worker = bed.worker().await;
+    bed.drained().await;
+    assert_eq!(bed.accepted()["s1"], [1, 2]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bulk_calls_that_create_the_same_sessions_in_different_orders_do_not_deadlock() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    let producers: Vec<_> = (0..4)
+        .map(|producer| {
+            let url = bed.db.url().to_owned();
+            tokio::spawn(async move {
+                let client = crate::support::connect(&url).await;
+                for round in 0..5 {
+                    client
+                        .execute(
+                            "SELECT lanekeeper.enqueue_many('runs', (
+                                 SELECT jsonb_agg(jsonb_build_object('session', 's' || s, 'event_type', 'step', 'payload', 1)
+                                                  ORDER BY hashint8(s + $1::bigint))
+                                 FROM generate_series($2::bigint, $2::bigint + 99) AS s))",
+                            &[&i64::from(producer), &i64::from(round * 50)],
+                        )
+                        .await
+                        .unwrap();
+                }
+            })
+        })
+        .collect();
+    for producer in producers {
+        producer.await.unwrap();
+    }
+    bed.drained().await;
+    let total: usize = bed.accepted().values().map(Vec::len).sum();
+    assert_eq!(total, 4 * 5 * 100);
+    for (session, seqs) in bed.accepted() {
+        assert_eq!(seqs, (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(), "{session}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_repeated_dedupe_key_or_message_id_is_skipped_and_says_so() {
+    let bed = Bed::new().await;
+    let call = "SELECT message_id::text, seq, duplicate FROM lanekeeper.enqueue('runs', $1, 'step', '{}', dedupe_key => $2)";
+    let first = bed.client.query_one(call, &[&"s1", &"k"]).await.unwrap();
+    let again = bed.client.query_one(call, &[&"s2", &"k"]).await.unwrap();
+    assert_eq!(first.get::<_, String>(0), again.get::<_, String>(0));
+    assert!(!first.get::<_, bool>(2) && again.get::<_, bool>(2));
+    let many = "SELECT array_agg(duplicate), array_agg(seq) FROM lanekeeper.enqueue_many('runs', '[
+        {\"session\": \"s3\", \"event_type\": \"step\", \"payload\": 1, \"message_id\": \"019fb3b4-9a94-7481-96a6-971fcaa066da\"},
+        {\"session\": \"s3\", \"event_type\": \"step\", \"payload\": 1, \"message_id\": \"019fb3b4-9a94-7481-96a6-971fcaa066da\"},
+        {\"session\": \"s3\", \"event_type\": \"step\", \"payload\": 1, \"dedupe_key\": \"k\"},
+        {\"session\": \"s3\", \"event_type\": \"step\", \"payload\": 1}]')";
+    let row = bed.client.query_one(many, &[]).await.unwrap();
+    assert_eq!(row.get::<_, Vec<bool>>(0), [false, true, true, false]);
+    assert_eq!(row.get::<_, Vec<i64>>(1), [1, 1, 1, 2]);
+}
+
+#[tokio::test]
+async fn refusals_carry_their_sqlstate_and_enqueue_nothing() {
+    let bed = Bed::new().await;
+    let large = format!("\"{}\"", "x".repeat(2 << 20));
+    for (call, state) in [
+        ("SELECT lanekeeper.enqueue('nowhere', 's1', 't', '{}')".to_owned(), "LK003"),
+        (format!("SELECT lanekeeper.enqueue('runs', 's1', 't', '{large}')"), "LK005"),
+        ("SELECT lanekeeper.enqueue('runs', '', 't', '{}')".to_owned(), "LK006"),
+        ("SELECT lanekeeper.enqueue('runs', 's1', 't', NULL)".to_owned(), "LK006"),
+        ("SELECT lanekeeper.enqueue('runs', 's1', 't', '{}', headers => '[]')".to_owned(), "LK006"),
+        ("SELECT lanekeeper.enqueue('runs', 's1', 't', '{}', priority => 101::smallint)".to_owned(), "LK006"),
+        ("SELECT lanekeeper.enqueue_many('runs', '{}')".to_owned(), "LK006"),
+        ("SELECT lanekeeper.enqueue_many('runs', '[{\"session\": \"s1\", \"event_type\": \"t\", \"payload\": 1}, {\"event_type\": \"t\"}]')".to_owned(), "LK006"),
+        (format!("SELECT lanekeeper.enqueue_many('runs', '[{{\"session\": \"s1\", \"event_type\": \"t\", \"payload\": {large}}}]')"), "LK005"),
+    ] {
+        let error = bed.client.simple_query(&call).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), state, "{}", &call[..call.len().min(90)]);
+    }
+    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.event").await, 0);
+}
+
+#[tokio::test]
+async fn a_session_continues_its_numbers_after_its_partition_was_dropped() {
+    let bed = Bed::bare().await;
+    bed.client
+        .batch_execute(
+            "SELECT lanekeeper.create_event_partition(current_date - 9);
+             SELECT lanekeeper.enqueue('runs', 's1', 'step', '1');
+             SELECT lanekeeper.enqueue('runs', 's1', 'step', '2');
+             UPDATE lanekeeper.event SET day = current_date - 9",
+        )
+        .await
+        .unwrap();
+    let row = bed.client.query_one("SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)", &[]).await.unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 0));
+    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.event").await, 0);
+    assert_eq!(bed.enqueue("s1", "step").await, 3);
+}
+
+#[tokio::test]
+async fn a_partition_that_a_lane_still_needs_is_kept() {
+    let bed = Bed::new().await;
+    bed.client
+        .batch_execute(
+            "SELECT lanekeeper.create_event_partition(current_date - 9);
+             SELECT lanekeeper.enqueue('runs', 's1', 'step', '1');
+             UPDATE lanekeeper.event SET day = current_date - 9;
+             UPDATE lanekeeper.progress SET cursor_day = current_date - 9",
+        )
+        .await
+        .unwrap();
+    let row = bed.client.query_one("SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)", &[]).await.unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, 1));
+    let worker = bed.worker().await;
+    bed.drained().await;
+    assert_eq!(bed.accepted()["s1"], [1]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_producer_makes_the_partition_that_nobody_made_ahead() {
+    let bed = Bed::new().await;
+    let name: String = bed
+        .client
+        .query_one("SELECT 'event_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')", &[])
+        .await
+        .unwrap()
+        .get(0);
+    bed.client.batch_execute(&format!("DROP TABLE lanekeeper.{name}")).await.unwrap();
+    assert_eq!(bed.enqueue("s1", "step").await, 1);
+    assert_eq!(bed.count(&format!("SELECT count(*) FROM lanekeeper.{name}")).await, 1);
+}

@@ -1,0 +1,167 @@
+//! I8 and test 4 of the field's list: workers wake themselves, and notifications are hints.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use lanekeeper::adapter::Verdict;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use super::bed::{Bed, LIMIT, Sub};
+use crate::support::wait_until;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_wakes_itself_when_a_retry_is_due() {
+    // A poll floor far beyond the test's patience: only the timer can do it.
+    let bed = Bed::with(&Sub {
+        schedule_ms: vec![300],
+        ..Sub::default()
+    })
+    .await;
+    let settings = lanekeeper::engine::WorkerSettings {
+        poll_floor: Duration::from_secs(120),
+        ..lanekeeper::engine::WorkerSettings::default()
+    };
+    let error = "not now".to_owned();
+    bed.fake
+        .script("s1", 1, vec![Verdict::Retry { error, after: None }; 3]);
+    let worker = bed.worker_with(settings).await;
+    bed.enqueue("s1", "step").await;
+    bed.drained().await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_notifications_everything_works_at_the_poll_floor() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    wait_until(LIMIT, "the worker waits for the doorbell", async || {
+        bed.count(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
+                   AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.doorbell_lock()",
+        )
+        .await
+            == 1
+    })
+    .await;
+    bed.client
+        .batch_execute("SET lanekeeper.notify = off")
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        bed.enqueue("s1", "step").await;
+    }
+    bed.drained().await;
+    bed.assert_exact(1, 20);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_notifies_only_while_a_worker_waits_for_the_doorbell() {
+    let bed = Bed::new().await;
+    let mut notified = listen(&bed).await;
+    bed.enqueue("s1", "step").await;
+    let waiting = bed.db.connect().await;
+    waiting
+        .execute("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())", &[])
+        .await
+        .unwrap();
+    bed.enqueue("s2", "step").await;
+    bed.client
+        .batch_execute("NOTIFY lanekeeper, 'end'")
+        .await
+        .unwrap();
+    assert_eq!(
+        notified.recv().await.unwrap(),
+        "",
+        "one, for the event enqueued while somebody waited"
+    );
+    assert_eq!(notified.recv().await.unwrap(), "end");
+}
+
+/// The payloads of the channel's notifications.
+async fn listen(bed: &Bed) -> mpsc::UnboundedReceiver<String> {
+    let (client, mut connection) = tokio_postgres::connect(bed.db.url(), NoTls).await.unwrap();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message {
+                let _ = sender.send(notification.payload().to_owned());
+            }
+        }
+    });
+    client.batch_execute("LISTEN lanekeeper").await.unwrap();
+    // The connection lives as long as its client.
+    tokio::spawn(async move {
+        std::future::pending::<()>().await;
+        drop(client);
+    });
+    receiver
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_whose_producer_committed_late_is_found_behind_the_moving_bound() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    let slow = bed.db.connect().await;
+    slow.batch_execute("BEGIN; SET LOCAL lanekeeper.notify = off")
+        .await
+        .unwrap();
+    super::bed::enqueue(&slow, "late", "step").await;
+    // The bound moves on over many deliveries meanwhile.
+    for _ in 0..50 {
+        bed.enqueue("s1", "step").await;
+    }
+    wait_until(LIMIT, "the others are delivered", async || {
+        bed.accepted()["s1"].len() == 50
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    slow.batch_execute("COMMIT").await.unwrap();
+    let committed = Instant::now();
+    bed.drained().await;
+    assert_eq!(bed.accepted()["late"], [1]);
+    assert!(
+        committed.elapsed() < Duration::from_secs(10),
+        "took {:?}",
+        committed.elapsed()
+    );
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_added_and_paused_while_workers_run_takes_effect() {
+    let bed = Bed::bare().await;
+    let worker = bed.worker().await;
+    bed.enqueue("s1", "before").await;
+    bed.subscribe(&Sub::default()).await;
+    bed.enqueue("s1", "after").await;
+    bed.drained().await;
+    assert_eq!(
+        bed.accepted()["s1"],
+        [2],
+        "a new subscription starts at the latest event"
+    );
+    let paused: bool = bed
+        .client
+        .query_one(
+            "SELECT lanekeeper.pause_subscription('out', 'maintenance')",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert!(paused);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    bed.enqueue("s1", "while paused").await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(bed.accepted()["s1"], [2]);
+    bed.client
+        .query_one("SELECT lanekeeper.pause_subscription('out', NULL)", &[])
+        .await
+        .unwrap();
+    bed.drained().await;
+    assert_eq!(bed.accepted()["s1"], [2, 3]);
+    worker.stop().await;
+}

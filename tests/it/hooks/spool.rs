@@ -1,0 +1,188 @@
+//! Outages, refusals and silence: nothing is lost, repeated or reordered.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::{Machine, NOWHERE, log, numbered, prompts, run, text};
+use crate::support::TestDb;
+
+#[tokio::test]
+async fn every_call_of_an_outage_arrives_once_and_in_order_after_it() {
+    let db = TestDb::new().await;
+    let mut machine = Machine::new(NOWHERE);
+    for number in 0..5 {
+        let stderr = machine.hook("codex", &numbered("s", number));
+        assert!(stderr.contains("kept in the spool"), "{stderr}");
+    }
+    machine.hook("codex", &numbered("other", 0));
+    // The server is back: the next call goes behind what waits and brings it in.
+    machine.url = db.url().to_owned();
+    assert_eq!(machine.hook("codex", &numbered("s", 5)), "");
+    let client = db.connect().await;
+    assert_eq!(prompts(&client, "s").await, [0, 1, 2, 3, 4, 5]);
+    assert!(!machine.spool().holds("s"));
+    assert_eq!(machine.drain()["events"], 1);
+    assert_eq!(prompts(&client, "other").await, [0]);
+}
+
+#[tokio::test]
+async fn a_call_that_goes_through_brings_in_what_other_sessions_left() {
+    let db = TestDb::new().await;
+    let mut machine = Machine::new(NOWHERE);
+    machine.hook("codex", &numbered("gone", 0));
+    machine.url = db.url().to_owned();
+    assert_eq!(machine.hook("codex", &numbered("here", 0)), "");
+    assert_eq!(prompts(&db.connect().await, "gone").await, [0]);
+    assert!(machine.spool().files().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_drain_that_is_repeated_stores_nothing_twice() {
+    let db = TestDb::new().await;
+    let mut machine = Machine::new(NOWHERE);
+    for number in 0..3 {
+        machine.hook("codex", &numbered("s", number));
+    }
+    machine.url = db.url().to_owned();
+    let spool = machine.spool();
+    let file = spool.files().unwrap().remove(0);
+    let copy = fs::read(&file).unwrap();
+    assert_eq!(machine.drain()["events"], 3);
+    // As after a crash between COMMIT and the note of it.
+    fs::write(&file, copy).unwrap();
+    let again = machine.drain();
+    assert_eq!(
+        (&again["events"], &again["duplicates"]),
+        (&json!(0), &json!(3))
+    );
+    assert_eq!(prompts(&db.connect().await, "s").await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn parallel_calls_through_the_end_of_an_outage_neither_lose_nor_repeat() {
+    let db = TestDb::new().await;
+    let mut machine = Machine::new(NOWHERE);
+    for number in 0..3 {
+        machine.hook("codex", &numbered("s", number));
+    }
+    machine.url = db.url().to_owned();
+    let machine = &machine;
+    std::thread::scope(|scope| {
+        for lane in 0..4 {
+            scope.spawn(move || {
+                for number in 0..4 {
+                    machine.hook("codex", &numbered("s", 100 * (lane + 1) + number));
+                }
+            });
+        }
+    });
+    machine.drain();
+    let prompts = prompts(&db.connect().await, "s").await;
+    assert_eq!(prompts.len(), 3 + 16);
+    for lane in 0..=4 {
+        let of_lane: Vec<u64> = prompts
+            .iter()
+            .copied()
+            .filter(|n| n / 100 == lane)
+            .collect();
+        assert!(of_lane.is_sorted(), "{prompts:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_costs_the_budget_and_no_event() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("postgres://nobody@{}/none", silent.local_addr().unwrap());
+    let mut machine = Machine::new(&url);
+    machine.timeout_ms = 300;
+    let started = Instant::now();
+    let stderr = machine.hook("codex", &numbered("s", 0));
+    let took = started.elapsed();
+    assert!(stderr.contains("did not answer in time"), "{stderr}");
+    assert!(machine.spool().holds("s"));
+    assert!(took >= Duration::from_millis(300), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_call_whose_answer_never_came_is_stored_once() {
+    let db = TestDb::new().await;
+    let mut machine = Machine::new(db.url());
+    machine.hook("codex", &numbered("s", 0));
+    // Somebody's open transaction holds the session's append lock.
+    let mut holder = db.connect().await;
+    let open = holder.transaction().await.unwrap();
+    open.execute(
+        "SELECT lanekeeper.enqueue('hooks', 's', 'user_prompt_submit', '{\"prompt\": 1}')",
+        &[],
+    )
+    .await
+    .unwrap();
+    machine.timeout_ms = 200;
+    let stderr = machine.hook("codex", &numbered("s", 2));
+    assert!(stderr.contains("did not answer in time"), "{stderr}");
+    open.commit().await.unwrap();
+    machine.timeout_ms = 5_000;
+    assert_eq!(machine.hook("codex", &numbered("s", 3)), "");
+    assert_eq!(prompts(&holder, "s").await, [0, 1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_database_without_the_schema_is_an_outage_that_says_what_to_do() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    client
+        .batch_execute("DROP SCHEMA lanekeeper CASCADE")
+        .await
+        .unwrap();
+    let machine = Machine::new(db.url());
+    let stderr = machine.hook("codex", &numbered("s", 0));
+    assert!(stderr.contains("lanekeeper migrate"), "{stderr}");
+    assert!(machine.spool().holds("s"));
+}
+
+#[tokio::test]
+async fn a_payload_over_the_streams_limit_is_kept_aside_and_its_place_is_taken() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    let limit = "UPDATE lanekeeper.stream SET max_payload_bytes = 1024 WHERE name = 'hooks'";
+    client.batch_execute(limit).await.unwrap();
+    let mut machine = Machine::new(db.url());
+    let large = |session: &str| {
+        json!({"session_id": session, "hook_event_name": "Stop", "text": "x".repeat(5_000)})
+            .to_string()
+            .into_bytes()
+    };
+    let stderr = machine.hook("claude-code", &large("direct"));
+    assert!(stderr.contains("refused, kept in"), "{stderr}");
+    machine.url = NOWHERE.to_owned();
+    machine.hook("claude-code", &numbered("spooled", 0));
+    machine.hook("claude-code", &large("spooled"));
+    machine.hook("claude-code", &numbered("spooled", 2));
+    machine.url = db.url().to_owned();
+    assert_eq!(machine.drain()["rejected"].as_array().unwrap().len(), 1);
+
+    for (session, place, events) in [("direct", 0, 1), ("spooled", 1, 3)] {
+        let log = log(&client, session).await;
+        assert_eq!(log.len(), events, "{session}");
+        let (event_type, payload) = &log[place];
+        assert_eq!(event_type, "agent_stop");
+        assert!(
+            payload["rejected"]
+                .as_str()
+                .unwrap()
+                .contains("at most 1024"),
+            "{payload}"
+        );
+        let kept = fs::read_to_string(payload["kept_in"].as_str().unwrap()).unwrap();
+        assert!(kept.contains(&"x".repeat(5_000)));
+    }
+    let listed = run(
+        &mut machine.command(&["spool", "--rejected", "--output", "json"]),
+        b"",
+    );
+    assert_eq!(text(&listed.stdout).lines().count(), 2);
+}

@@ -1,0 +1,22 @@
+//! The program itself, as a process of its own.
+
+use tokio::process::Command;
+
+/// `lanekeeper`, with nothing around it that would configure it, killed with its handle.
+pub fn lanekeeper() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lanekeeper"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let configures = ["LANEKEEPER_", "PG", "OTEL_"]
+            .iter()
+            .any(|prefix| text.starts_with(prefix))
+            || ["DATABASE_URL", "REDIS_URL", "RUST_LOG"].contains(&text.as_ref());
+        if configures {
+            command.env_remove(&name);
+        }
+    }
+    // In place of a lanekeeper.toml of whoever runs the tests.
+    command.env("LANEKEEPER_CONFIG", "/dev/null");
+    command.kill_on_drop(true);
+    command
+}
