@@ -226,6 +226,8 @@ DECLARE
     v_day           date;
     v_prev_priority smallint := 0;
     v_inserted      int;
+    -- `message_id` becomes the result: what the producer gave is kept apart from it.
+    v_given_id      uuid := message_id;
     -- The snapshot may be older than the append lock, and miss what was appended before it.
     v_fixed         boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
@@ -292,7 +294,7 @@ BEGIN
     seq := v_newest + 1;
     duplicate := false;
     -- UUIDv7: PostgreSQL has a function for it from 18 on only.
-    message_id := coalesce(enqueue.message_id, encode(set_bit(set_bit(overlay(
+    message_id := coalesce(v_given_id, encode(set_bit(set_bit(overlay(
         uuid_send(gen_random_uuid())
         PLACING substring(int8send((extract(epoch FROM v_now) * 1000)::bigint) FROM 3) FROM 1 FOR 6
     ), 52, 1), 53, 1), 'hex')::uuid);
@@ -301,21 +303,21 @@ BEGIN
         PERFORM lanekeeper.refuse_stale_snapshot(v_session_id, seq, v_day, v_today);
     END IF;
     -- Only ids that the producer chose can come twice.
-    IF enqueue.message_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
+    IF v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
         INSERT INTO lanekeeper.dedupe (stream_id, key, session_id, seq, message_id)
-        SELECT v_stream_id, k.key, v_session_id, v_newest + 1, coalesce(enqueue.message_id, message_id)
-        FROM (VALUES ('id:' || enqueue.message_id::text), ('key:' || enqueue.dedupe_key)) AS k (key)
+        SELECT v_stream_id, k.key, v_session_id, v_newest + 1, message_id
+        FROM (VALUES ('id:' || v_given_id::text), ('key:' || enqueue.dedupe_key)) AS k (key)
         WHERE k.key IS NOT NULL
         ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS v_inserted = ROW_COUNT;
-        IF v_inserted < num_nonnulls(enqueue.message_id, enqueue.dedupe_key) THEN
+        IF v_inserted < num_nonnulls(v_given_id, enqueue.dedupe_key) THEN
             DELETE FROM lanekeeper.dedupe AS d
             WHERE d.stream_id = v_stream_id AND d.session_id = v_session_id AND d.seq = v_newest + 1
-              AND d.key IN ('id:' || enqueue.message_id::text, 'key:' || enqueue.dedupe_key);
+              AND d.key IN ('id:' || v_given_id::text, 'key:' || enqueue.dedupe_key);
             SELECT d.message_id, d.seq, true INTO message_id, seq, duplicate
             FROM lanekeeper.dedupe AS d
             WHERE d.stream_id = v_stream_id
-              AND d.key IN ('id:' || enqueue.message_id::text, 'key:' || enqueue.dedupe_key)
+              AND d.key IN ('id:' || v_given_id::text, 'key:' || enqueue.dedupe_key)
             ORDER BY d.key LIMIT 1;
             RETURN;
         END IF;
