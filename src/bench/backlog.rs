@@ -19,9 +19,10 @@ const LOADERS: usize = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 pub const ENQUEUE_MANY: &str = "SELECT count(*) FROM lanekeeper.enqueue_many($1, $2)";
-/// No lane that could be delivered now has a token.
-const AT_REST: &str =
-    "SELECT NOT EXISTS (SELECT FROM lanekeeper.ready AS r WHERE r.due_at <= clock_timestamp())";
+/// No lane has a token, but for those that are blocked for the day: a held lane's may be a while off.
+const AT_REST: &str = "
+    SELECT NOT EXISTS (
+        SELECT FROM lanekeeper.ready AS r WHERE r.due_at <= clock_timestamp() + interval '1 hour')";
 /// Events after the cursors of the lanes that are not blocked.
 const UNDELIVERED: &str = "
     SELECT coalesce(sum(n.seq - p.cursor), 0)::bigint
