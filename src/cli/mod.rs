@@ -4,6 +4,7 @@
 //! exits 2, which agent CLIs take as an order to block what the agent is doing.
 
 pub mod apply;
+pub mod bench;
 pub mod config;
 pub mod dead;
 pub mod dev;
@@ -71,6 +72,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum OtherCommand {
     Apply(apply::Args),
+    Bench(bench::Args),
     Config(config::Args),
     Dead(dead::Args),
     Dev(dev::Args),
@@ -90,6 +92,7 @@ impl OtherCommand {
     async fn run(self, config: &Config) -> Result<ExitCode, Failure> {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
+            Self::Bench(args) => bench::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
             Self::Dead(args) => dead::run(args, config).await,
             Self::Dev(args) => dev::run(args, config).await,
