@@ -165,7 +165,7 @@ async fn a_stale_snapshot_across_midnight_is_refused_too() {
     let bed = Bed::new().await;
     bed.client
         .batch_execute(
-            "SELECT lanekeeper.create_event_partition(current_date - 2);
+            "SELECT lanekeeper.create_event_partition(current_date - d) FROM generate_series(1, 2) AS d;
              SELECT lanekeeper.enqueue('runs', 's1', 'step', '{}');
              UPDATE lanekeeper.event SET day = current_date - 2",
         )
