@@ -10,9 +10,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use crate::adapter::{self, Adapter, Environment};
+use crate::adapter::{self, Environment};
 use crate::config::{Config, WorkerConfig};
-use crate::engine::{AdapterSource, Stopped, Worker, WorkerSettings};
+use crate::engine::{Destination, DestinationSource, Stopped, Worker, WorkerSettings};
 use crate::http;
 use crate::store::connect;
 use crate::store::subscription::Subscription;
@@ -122,17 +122,18 @@ struct Adapters {
     environment: Environment,
 }
 
-impl AdapterSource for Adapters {
+impl DestinationSource for Adapters {
     fn build(
         &self,
         subscription: &Subscription,
-    ) -> Result<Arc<dyn Adapter>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
         adapter::build(
             &subscription.adapter,
             &subscription.name,
             &subscription.settings,
             &self.environment,
         )
+        .map(Destination::Adapter)
         .map_err(Into::into)
     }
 }
@@ -154,6 +155,7 @@ fn settings(config: &Config) -> WorkerSettings {
     } = config.worker;
     WorkerSettings {
         lane_connections,
+        handler_connections: 0,
         max_lanes,
         prefetch_bytes,
         batch,
