@@ -237,6 +237,27 @@ async fn the_commands_are_those_that_the_program_has() {
     assert_eq!(documented, program);
 }
 
+#[tokio::test]
+async fn every_command_line_is_one_that_the_program_takes() {
+    let lines: Vec<&str> = blocks(README, "sh")
+        .into_iter()
+        .flat_map(str::lines)
+        .filter_map(|line| line.strip_prefix("lanekeeper "))
+        .collect();
+    assert!(lines.len() > 5, "{lines:?}");
+    for line in lines {
+        // Without comment, pipe and what `dev` is to run.
+        let line = line.split(['#', '|', '<']).next().unwrap_or_default();
+        let line = line.split(" -- ").next().unwrap_or_default();
+        // What is between quotes is one word, whatever it says.
+        let line: String = line.split('\'').step_by(2).collect::<Vec<_>>().join("text");
+        // Asked for help, the parser still refuses what it does not know on the way there.
+        let words: Vec<&str> = line.split_whitespace().chain(["--help"]).collect();
+        let ran = run(&words, &[], "").await;
+        assert_eq!(ran.code, Some(0), "{words:?}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn every_agent_cli_is_wired_with_a_snippet_that_is_what_its_file_must_be() {
     let hooks = section(README, "Hooks of agent CLIs");
