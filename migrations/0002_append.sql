@@ -49,7 +49,7 @@ CREATE FUNCTION lanekeeper.newest_event(
     IN p_session_id bigint, IN p_today date,
     OUT seq bigint, OUT day date, OUT priority smallint
 )
-LANGUAGE plpgsql STABLE SET search_path = '' SET enable_seqscan = off
+LANGUAGE plpgsql STABLE SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     SELECT e.seq, e.day, e.priority INTO seq, day, priority
@@ -140,6 +140,22 @@ $$;
 CREATE FUNCTION lanekeeper.filter_look_back() RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 64;
 
+-- Whether the log has an event of these types after a cursor and up to `p_newest`. A function, so
+-- that an append to lanes without a filter does not start the scans of this one.
+-- Index: event's primary key. Rows: at most filter_look_back().
+CREATE FUNCTION lanekeeper.has_matching(
+    p_session_id bigint, p_cursor bigint, p_cursor_day date, p_newest bigint, p_types text[]
+) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM lanekeeper.event AS e
+        WHERE e.session_id = p_session_id AND e.day >= p_cursor_day
+          AND e.seq > p_cursor AND e.seq <= p_newest AND e.event_type = ANY (p_types));
+END
+$$;
+
 -- The payload's size in bytes, refused where it is over the stream's limit.
 CREATE FUNCTION lanekeeper.checked_size(p_ord bigint, p_payload jsonb, p_max_bytes int) RETURNS int
 LANGUAGE plpgsql IMMUTABLE SET search_path = ''
@@ -209,7 +225,7 @@ CREATE FUNCTION lanekeeper.enqueue(
     OUT seq bigint,
     OUT duplicate boolean
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -224,8 +240,12 @@ DECLARE
     v_today         date;
     v_newest        bigint := 0;
     v_day           date;
+    -- The newest event is in a partition of today or later, which exists therefore.
+    v_current       boolean := false;
     v_prev_priority smallint := 0;
     v_inserted      int;
+    -- `message_id` becomes the result: what the producer gave is kept apart from it.
+    v_given_id      uuid := message_id;
     -- The snapshot may be older than the append lock, and miss what was appended before it.
     v_fixed         boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
@@ -284,7 +304,8 @@ BEGIN
         FROM lanekeeper.event AS e
         WHERE e.session_id = v_session_id AND e.day >= v_today
         ORDER BY e.seq DESC LIMIT 1;
-        IF NOT FOUND THEN
+        v_current := FOUND;
+        IF NOT v_current THEN
             SELECT n.seq, n.day, n.priority INTO v_newest, v_day, v_prev_priority
             FROM lanekeeper.newest_event(v_session_id, v_today) AS n;
         END IF;
@@ -292,7 +313,7 @@ BEGIN
     seq := v_newest + 1;
     duplicate := false;
     -- UUIDv7: PostgreSQL has a function for it from 18 on only.
-    message_id := coalesce(enqueue.message_id, encode(set_bit(set_bit(overlay(
+    message_id := coalesce(v_given_id, encode(set_bit(set_bit(overlay(
         uuid_send(gen_random_uuid())
         PLACING substring(int8send((extract(epoch FROM v_now) * 1000)::bigint) FROM 3) FROM 1 FOR 6
     ), 52, 1), 53, 1), 'hex')::uuid);
@@ -301,21 +322,21 @@ BEGIN
         PERFORM lanekeeper.refuse_stale_snapshot(v_session_id, seq, v_day, v_today);
     END IF;
     -- Only ids that the producer chose can come twice.
-    IF enqueue.message_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
+    IF v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
         INSERT INTO lanekeeper.dedupe (stream_id, key, session_id, seq, message_id)
-        SELECT v_stream_id, k.key, v_session_id, v_newest + 1, coalesce(enqueue.message_id, message_id)
-        FROM (VALUES ('id:' || enqueue.message_id::text), ('key:' || enqueue.dedupe_key)) AS k (key)
+        SELECT v_stream_id, k.key, v_session_id, v_newest + 1, message_id
+        FROM (VALUES ('id:' || v_given_id::text), ('key:' || enqueue.dedupe_key)) AS k (key)
         WHERE k.key IS NOT NULL
         ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS v_inserted = ROW_COUNT;
-        IF v_inserted < num_nonnulls(enqueue.message_id, enqueue.dedupe_key) THEN
+        IF v_inserted < num_nonnulls(v_given_id, enqueue.dedupe_key) THEN
             DELETE FROM lanekeeper.dedupe AS d
             WHERE d.stream_id = v_stream_id AND d.session_id = v_session_id AND d.seq = v_newest + 1
-              AND d.key IN ('id:' || enqueue.message_id::text, 'key:' || enqueue.dedupe_key);
+              AND d.key IN ('id:' || v_given_id::text, 'key:' || enqueue.dedupe_key);
             SELECT d.message_id, d.seq, true INTO message_id, seq, duplicate
             FROM lanekeeper.dedupe AS d
             WHERE d.stream_id = v_stream_id
-              AND d.key IN ('id:' || enqueue.message_id::text, 'key:' || enqueue.dedupe_key)
+              AND d.key IN ('id:' || v_given_id::text, 'key:' || enqueue.dedupe_key)
             ORDER BY d.key LIMIT 1;
             RETURN;
         END IF;
@@ -328,7 +349,7 @@ BEGIN
         PERFORM lanekeeper.create_lanes(ARRAY[v_session_id], ARRAY[v_newest], v_stream_id, v_stream_lanes, v_today);
     END IF;
     v_day := greatest(v_day, v_today);
-    IF to_regclass('lanekeeper.event_' || to_char(v_day, 'YYYYMMDD')) IS NULL THEN
+    IF NOT v_current AND to_regclass('lanekeeper.event_' || to_char(v_day, 'YYYYMMDD')) IS NULL THEN
         PERFORM lanekeeper.create_event_partition(v_day);
     END IF;
 
@@ -352,10 +373,9 @@ BEGIN
               p.cursor >= v_newest OR enqueue.priority > v_prev_priority
           WHEN enqueue.event_type = ANY (s.events) THEN
               enqueue.priority > v_prev_priority
-              OR v_newest - p.cursor < lanekeeper.filter_look_back() AND NOT EXISTS (
-                  SELECT FROM lanekeeper.event AS e
-                  WHERE e.session_id = l.session_id AND e.day >= p.cursor_day
-                    AND e.seq > p.cursor AND e.seq <= v_newest AND e.event_type = ANY (s.events))
+              OR v_newest - p.cursor < lanekeeper.filter_look_back() AND (
+                  p.cursor >= v_newest
+                  OR NOT lanekeeper.has_matching(l.session_id, p.cursor, p.cursor_day, v_newest, s.events))
           -- A long run of filtered events wakes the lane once, so that its cursor passes them.
           ELSE v_newest - p.cursor < lanekeeper.filter_look_back()
                AND v_newest + 1 - p.cursor >= lanekeeper.filter_look_back()
@@ -370,7 +390,7 @@ $$;
 -- Locks all sessions in the order of their names first: bulk calls never deadlock each other.
 CREATE FUNCTION lanekeeper.enqueue_many(stream text, events jsonb)
 RETURNS TABLE (message_id uuid, seq bigint, duplicate boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -545,10 +565,9 @@ BEGIN
             p.cursor >= a.newest OR a.priority > a.prev_priority
         WHEN s.events && a.types THEN
             a.priority > a.prev_priority
-            OR a.newest - p.cursor < lanekeeper.filter_look_back() AND NOT EXISTS (
-                SELECT FROM lanekeeper.event AS e
-                WHERE e.session_id = l.session_id AND e.day >= p.cursor_day
-                  AND e.seq > p.cursor AND e.seq <= a.newest AND e.event_type = ANY (s.events))
+            OR a.newest - p.cursor < lanekeeper.filter_look_back() AND (
+                p.cursor >= a.newest
+                OR NOT lanekeeper.has_matching(l.session_id, p.cursor, p.cursor_day, a.newest, s.events))
         ELSE a.newest - p.cursor < lanekeeper.filter_look_back()
              AND a.seq - p.cursor >= lanekeeper.filter_look_back()
     END;
@@ -563,7 +582,7 @@ $$;
 -- NULL when there is none after `p_after_session`.
 CREATE FUNCTION lanekeeper.add_lanes(p_subscription_id int, p_after_session bigint, p_limit int)
 RETURNS bigint
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off
+LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_stream_id int;

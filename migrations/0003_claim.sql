@@ -140,7 +140,7 @@ $$;
 --   5 yield    the token is replaced by one due now
 --   6 discard  the token was a spare one and is deleted; progress is not touched
 --   7 release  the token stays as it is
--- Where `changed` is false, progress is not written. Returns a row per lane:
+-- Where `changed` is false, progress is not written. `p_outcome_ords` are places in `p_lanes`. Returns a row per lane:
 --   0 lost     somebody else settled the lane: nothing was written for it
 --   1 done     as asked
 --   2 idle     finish: nothing is left
@@ -152,7 +152,7 @@ CREATE FUNCTION lanekeeper.settle(
     p_lanes bigint[], p_sessions bigint[], p_versions bigint[], p_operations smallint[], p_changed boolean[],
     p_cursors bigint[], p_days date[], p_attempts int[], p_crashes int[], p_delays_ms bigint[], p_errors text[],
     p_routes int[], p_priorities smallint[], p_dues timestamptz[], p_token_ids bigint[], p_history_from bigint[],
-    p_outcome_lanes bigint[], p_outcome_seqs bigint[], p_outcome_kinds text[], p_outcome_replaced_by bigint[],
+    p_outcome_ords int[], p_outcome_seqs bigint[], p_outcome_kinds text[], p_outcome_replaced_by bigint[],
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[]
 ) RETURNS TABLE (lane_id bigint, result smallint)
 LANGUAGE plpgsql SET search_path = ''
@@ -160,41 +160,47 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now    timestamptz := clock_timestamp();
+    v_hits   bigint[];
+    v_ord    bigint;
     v_hit    boolean[];
     v_locked boolean[];
     v_idle   boolean[];
 BEGIN
-    -- The compare-and-set (I5): the next version goes in only where the delete hit.
+    -- The compare-and-set (I5): the next version goes in only where the delete hit. What it needs is
+    -- carried along by the delete: joining the arguments to themselves would be a nested loop over
+    -- all pairs of lanes.
     WITH gone AS (
         DELETE FROM lanekeeper.progress AS p
-        USING unnest(p_lanes, p_versions, p_changed) AS u (lane_id, version, changed)
+        USING unnest(p_lanes, p_versions, p_changed, p_operations, p_cursors, p_days, p_attempts, p_crashes,
+                     p_delays_ms, p_errors) WITH ORDINALITY
+              AS u (lane_id, version, changed, operation, cursor, day, attempts, crashes, delay_ms, error, ord)
         WHERE u.changed AND p.lane_id = u.lane_id AND p.version = u.version
-        RETURNING p.lane_id
+        RETURNING u.*
     ), next AS (
         INSERT INTO lanekeeper.progress
             (lane_id, version, cursor, cursor_day, attempts, crashes, retry_at, parked_at, last_error, changed_at)
-        SELECT u.lane_id, u.version + 1, u.cursor, u.day, u.attempts, u.crashes,
-               CASE WHEN u.operation = 3 THEN v_now + u.delay_ms * interval '1 ms' END,
-               CASE WHEN u.operation = 4 THEN v_now END,
-               u.error, v_now
+        SELECT g.lane_id, g.version + 1, g.cursor, g.day, g.attempts, g.crashes,
+               CASE WHEN g.operation = 3 THEN v_now + g.delay_ms * interval '1 ms' END,
+               CASE WHEN g.operation = 4 THEN v_now END,
+               g.error, v_now
         FROM gone AS g
-        JOIN unnest(p_lanes, p_versions, p_operations, p_cursors, p_days, p_attempts, p_crashes, p_delays_ms, p_errors)
-             AS u (lane_id, version, operation, cursor, day, attempts, crashes, delay_ms, error)
-          ON u.lane_id = g.lane_id
-        RETURNING lane_id
     )
-    SELECT array_agg(NOT u.changed OR n.lane_id IS NOT NULL ORDER BY u.ord) INTO v_hit
-    FROM unnest(p_lanes, p_changed) WITH ORDINALITY AS u (lane_id, changed, ord)
-    LEFT JOIN next AS n ON n.lane_id = u.lane_id;
+    SELECT array_agg(g.ord) INTO v_hits FROM gone AS g;
+    SELECT array_agg(NOT u.changed ORDER BY u.ord) INTO v_hit
+    FROM unnest(p_changed) WITH ORDINALITY AS u (changed, ord);
+    IF v_hits IS NOT NULL THEN
+        FOREACH v_ord IN ARRAY v_hits LOOP
+            v_hit[v_ord] := true;
+        END LOOP;
+    END IF;
 
-    IF cardinality(p_outcome_lanes) > 0 THEN
+    IF cardinality(p_outcome_ords) > 0 THEN
         WITH due AS MATERIALIZED (
-            SELECT o.*, u.session_id
-            FROM unnest(p_outcome_lanes, p_outcome_seqs, p_outcome_kinds, p_outcome_replaced_by, p_outcome_errors,
+            SELECT o.*, p_lanes[o.ord] AS lane_id, p_sessions[o.ord] AS session_id
+            FROM unnest(p_outcome_ords, p_outcome_seqs, p_outcome_kinds, p_outcome_replaced_by, p_outcome_errors,
                         p_outcome_attempts, p_outcome_crashes)
-                 AS o (lane_id, seq, kind, replaced_by, error, attempts, crashes)
-            JOIN unnest(p_lanes, p_sessions, v_hit) AS u (lane_id, session_id, hit) ON u.lane_id = o.lane_id
-            WHERE u.hit
+                 AS o (ord, seq, kind, replaced_by, error, attempts, crashes)
+            WHERE v_hit[o.ord]
         ), dead AS (
             INSERT INTO lanekeeper.dead
                 (lane_id, seq, message_id, event_type, payload, headers, created_at, attempts, crashes, error)
@@ -345,9 +351,10 @@ BEGIN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
         SELECT l.route, 0, clock_timestamp(), l.lane_id
         FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;
-        IF v_charge AND v_busy IS NOT NULL THEN
-            -- Somebody claimed these before they could be charged. If that kills it too, both charges
-            -- count; if it settles them, neither does. Kept until one of the two is known.
+        IF v_busy IS NOT NULL THEN
+            -- The server may be releasing these locks right now, one by one: look again. Or somebody
+            -- claimed them before they could be charged: if that kills it too, both charges count; if
+            -- it settles them, neither does.
             WITH kept AS (
                 DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id
                 RETURNING c.claim_id, c.claimed_at, c.lane_ids, c.versions, c.crashes

@@ -2,6 +2,7 @@
 //! inside a session, from any number of worker replicas over one PostgreSQL.
 
 pub mod adapter;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod dev;

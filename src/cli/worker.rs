@@ -138,7 +138,7 @@ impl DestinationSource for Adapters {
     }
 }
 
-fn settings(config: &Config) -> WorkerSettings {
+pub(super) fn settings(config: &Config) -> WorkerSettings {
     let WorkerConfig {
         lane_connections,
         max_lanes,

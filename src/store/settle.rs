@@ -118,7 +118,7 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreErro
         Type::TIMESTAMPTZ_ARRAY,
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
         Type::INT8_ARRAY,
         Type::TEXT_ARRAY,
         Type::INT8_ARRAY,
@@ -192,7 +192,7 @@ pub async fn settle(
                 &dues,
                 &tokens,
                 &history,
-                &outcomes.lanes,
+                &outcomes.ords,
                 &outcomes.seqs,
                 &outcomes.kinds,
                 &outcomes.replaced_by,
@@ -227,7 +227,8 @@ fn storable(error: &str) -> String {
 
 #[derive(Default)]
 struct OutcomeColumns {
-    lanes: Vec<i64>,
+    /// Which of the settled lanes each belongs to, from 1.
+    ords: Vec<i32>,
     seqs: Vec<i64>,
     kinds: Vec<&'static str>,
     replaced_by: Vec<Option<i64>>,
@@ -239,7 +240,7 @@ struct OutcomeColumns {
 impl OutcomeColumns {
     fn of(lanes: &[(Settlement, Token)]) -> Self {
         let mut columns = Self::default();
-        for (settlement, _) in lanes {
+        for (ord, (settlement, _)) in (1..).zip(lanes) {
             for outcome in &settlement.outcomes {
                 let (kind, replaced_by, error, attempts, crashes) = match &outcome.kind {
                     OutcomeKind::Coalesced { replaced_by } => {
@@ -260,7 +261,7 @@ impl OutcomeColumns {
                         ("dropped", None, Some(storable(error)), 0, 0)
                     }
                 };
-                columns.lanes.push(settlement.lane_id);
+                columns.ords.push(ord);
                 columns.seqs.push(outcome.seq);
                 columns.kinds.push(kind);
                 columns.replaced_by.push(replaced_by);

@@ -9,6 +9,7 @@
 mod support;
 
 mod apply;
+mod cli;
 mod command;
 mod config;
 mod conformance;

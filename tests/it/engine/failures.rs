@@ -228,7 +228,7 @@ impl Doomed {
         );
         self.runtime.take().unwrap().shutdown_background();
         wait_until(LIMIT, "its connections are closed", async || {
-            bed.count(alive).await == 0
+            bed.count(&alive).await == 0
         })
         .await;
     }
@@ -359,7 +359,10 @@ async fn a_worker_without_heartbeat_is_ended_by_a_peer() {
     })
     .await;
     bed.fake.release("s1");
-    bed.drained().await;
+    wait_until(LIMIT, "everything is settled", async || {
+        bed.undelivered().await == 0
+    })
+    .await;
     frozen.kill(&bed).await;
     peer.stop().await;
 }

@@ -1,0 +1,157 @@
+//! Fills the scratch database through the public functions, and judges when it is drained.
+
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+use tokio_postgres::Client;
+use tokio_postgres::types::Json;
+
+use super::{Backlog, BenchError, Scratch};
+use crate::store::subscription;
+use crate::subscription::SubscriptionFile;
+
+pub const STREAM: &str = "messages";
+/// Of every event, as JSON text.
+pub const PAYLOAD_BYTES: usize = 300;
+/// Events of one bulk call.
+pub const BULK: usize = 1000;
+const LOADERS: usize = 2;
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+pub const ENQUEUE_MANY: &str = "SELECT count(*) FROM lanekeeper.enqueue_many($1, $2)";
+/// No lane has a token, but for those that are blocked for the day: a held lane's may be a while off.
+const AT_REST: &str = "
+    SELECT NOT EXISTS (
+        SELECT FROM lanekeeper.ready AS r WHERE r.due_at <= clock_timestamp() + interval '1 hour')";
+/// Events after the cursors of the lanes that are not blocked.
+const UNDELIVERED: &str = "
+    SELECT coalesce(sum(n.seq - p.cursor), 0)::bigint
+    FROM lanekeeper.lane AS l
+    JOIN lanekeeper.session AS s ON s.session_id = l.session_id AND NOT starts_with(s.name, $1)
+    CROSS JOIN LATERAL (
+        SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
+        ORDER BY p.version DESC LIMIT 1) AS p
+    CROSS JOIN LATERAL (
+        SELECT e.seq FROM lanekeeper.event AS e WHERE e.session_id = l.session_id
+        ORDER BY e.seq DESC LIMIT 1) AS n
+    WHERE n.seq > p.cursor";
+
+/// A payload of [`PAYLOAD_BYTES`].
+pub fn payload() -> Box<RawValue> {
+    let (before, after) = (r#"{"role":"assistant","text":""#, r#""}"#);
+    let text = "All is well in this lane. ".repeat(PAYLOAD_BYTES / 26 + 1);
+    let text = &text[..PAYLOAD_BYTES - before.len() - after.len()];
+    RawValue::from_string(format!("{before}{text}{after}")).expect("letters and spaces in quotes")
+}
+
+/// Subscribes one destination to [`STREAM`]. Nothing of its adapter is used but by a worker process.
+pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchError> {
+    let text = format!(
+        "[subscription.bench]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\n"
+    );
+    let file = SubscriptionFile::parse(&text, "bench").map_err(subscription::ApplyError::File)?;
+    let mut client = scratch.connect().await?;
+    subscription::apply(&mut client, &file, false, false).await?;
+    Ok(())
+}
+
+/// Appends the backlog round by round, one event of every session after the other: no session's
+/// events lie side by side, as in production.
+pub async fn load(scratch: &Scratch, prefix: &str, backlog: Backlog) -> Result<(), BenchError> {
+    let per_loader = backlog.sessions.div_ceil(LOADERS);
+    let mut loaders = tokio::task::JoinSet::new();
+    for first in (0..backlog.sessions).step_by(per_loader.max(1)) {
+        let client = scratch.connect().await?;
+        let sessions = first..backlog.sessions.min(first + per_loader);
+        let prefix = prefix.to_owned();
+        loaders.spawn(async move {
+            let statement = super::prepare(&client, ENQUEUE_MANY).await?;
+            let payload = payload();
+            let mut events = Vec::with_capacity(BULK);
+            for _ in 0..backlog.events {
+                for session in sessions.clone() {
+                    events.push(event(&format!("{prefix}-{session}"), &payload));
+                    if events.len() == BULK {
+                        enqueue_many(&client, &statement, &events).await?;
+                        events.clear();
+                    }
+                }
+            }
+            enqueue_many(&client, &statement, &events).await
+        });
+    }
+    while let Some(loaded) = loaders.join_next().await {
+        loaded??;
+    }
+    Ok(())
+}
+
+/// An element of the array that `enqueue_many` takes.
+pub fn event(session: &str, payload: &RawValue) -> Box<RawValue> {
+    RawValue::from_string(format!(
+        r#"{{"session":"{session}","event_type":"message","payload":{payload}}}"#
+    ))
+    .expect("plain names and a payload that is JSON")
+}
+
+pub async fn enqueue_many(
+    client: &Client,
+    statement: &tokio_postgres::Statement,
+    events: &[Box<RawValue>],
+) -> Result<(), BenchError> {
+    client
+        .query_one(statement, &[&STREAM, &Json(events)])
+        .await
+        .map(drop)
+        .map_err(BenchError::on("enqueuing in bulk"))
+}
+
+/// Waits until the last settlement is committed; returns when that was seen.
+pub async fn settled(client: &Client) -> Result<Instant, BenchError> {
+    while !at_rest(client).await? {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(Instant::now())
+}
+
+/// Whether nothing is due.
+pub async fn at_rest(client: &Client) -> Result<bool, BenchError> {
+    let row = client
+        .query_one(AT_REST, &[])
+        .await
+        .map_err(BenchError::on("looking for tokens"))?;
+    Ok(row.get(0))
+}
+
+/// Proves that nothing is left of what is not blocked.
+pub async fn check_drained(
+    client: &Client,
+    delivered: u64,
+    expected: usize,
+) -> Result<(), BenchError> {
+    let undelivered: i64 = client
+        .query_one(UNDELIVERED, &[&super::sink::BLOCKED])
+        .await
+        .map_err(BenchError::on("counting undelivered events"))?
+        .get(0);
+    let expected = expected as u64;
+    if undelivered == 0 && delivered == expected {
+        Ok(())
+    } else {
+        Err(BenchError::Incomplete {
+            undelivered,
+            delivered,
+            expected,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_has_the_size_that_is_reported() {
+        assert_eq!(payload().get().len(), PAYLOAD_BYTES);
+    }
+}

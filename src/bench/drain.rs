@@ -1,0 +1,94 @@
+//! Ordered delivery of a backlog that is there when the worker starts.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::measure::{Pairs, per_second};
+use super::report::{Comparison, Line};
+use super::sink::{Sink, Source};
+use super::{Backlog, BenchError, Options, Scratch, backlog, progress, row_queue};
+use crate::engine::Worker;
+
+/// Deep lanes; and the worst case, a lane per event.
+const CASES: [(Backlog, f64); 2] = [
+    (
+        Backlog {
+            sessions: 5_000,
+            events: 20,
+        },
+        3.0,
+    ),
+    (
+        Backlog {
+            sessions: 100_000,
+            events: 1,
+        },
+        0.7,
+    ),
+];
+
+pub fn cases(options: &Options) -> Vec<(Backlog, Option<f64>)> {
+    match options.drain {
+        Some(backlog) => vec![(backlog, None)],
+        None => CASES
+            .map(|(backlog, target)| (backlog, Some(target)))
+            .into(),
+    }
+}
+
+pub async fn measure(
+    scratch: &Scratch,
+    options: &Options,
+    (backlog, target): (Backlog, Option<f64>),
+) -> Result<Vec<Line>, BenchError> {
+    let (mut alike, mut flushed) = (Pairs::default(), Pairs::default());
+    for run in 1..=options.runs {
+        progress(&format!("drain {backlog}, run {run} of {}", options.runs));
+        let value = drain(scratch, options, backlog).await?;
+        let jobs = backlog.total();
+        alike.push(value, row_queue::drain(scratch, jobs, "off").await?);
+        flushed.push(value, row_queue::drain(scratch, jobs, "on").await?);
+    }
+    let case = backlog.to_string();
+    let line = |pairs, commit: &str, target| {
+        let against = format!("row queue without order, synchronous_commit {commit}");
+        Line::Comparison(Comparison::new(
+            ("drain", case.clone()),
+            against,
+            pairs,
+            target,
+        ))
+    };
+    Ok(vec![
+        line(alike, "off as in the engine", target),
+        line(flushed, "on", None),
+    ])
+}
+
+/// Events per second, from the first claim to the last settlement.
+async fn drain(scratch: &Scratch, options: &Options, backlog: Backlog) -> Result<f64, BenchError> {
+    scratch.recreate().await?;
+    backlog::subscribe(scratch, options.concurrency).await?;
+    backlog::load(scratch, "s", backlog).await?;
+    drain_loaded(scratch, options, Arc::default(), backlog.total()).await
+}
+
+/// Starts a worker on what is loaded and waits until `events` more are delivered and settled.
+pub async fn drain_loaded(
+    scratch: &Scratch,
+    options: &Options,
+    sink: Arc<Sink>,
+    events: usize,
+) -> Result<f64, BenchError> {
+    sink.expect(events);
+    let watcher = scratch.connect().await?;
+    let source = Source::new(Arc::clone(&sink));
+    let asked_at = source.asked_at();
+    let worker = Worker::start(scratch.config(), options.worker.clone(), Arc::new(source)).await?;
+    sink.wait().await?;
+    let ended_at = backlog::settled(&watcher).await?;
+    worker.stop().await;
+    backlog::check_drained(&watcher, sink.accepted(), events).await?;
+    let started_at: Instant = *asked_at.get().expect("it delivered, so it asked");
+    Ok(per_second(events, ended_at - started_at))
+}

@@ -1,0 +1,119 @@
+//! The destination of the measurements: it counts, and accepts what it is told to accept.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::BenchError;
+use crate::adapter::{Adapter, Delivery, Verdict};
+use crate::engine::{Destination, DestinationSource};
+use crate::store::subscription::Subscription;
+
+/// Sessions whose name starts so are never accepted.
+pub const BLOCKED: &str = "blocked";
+/// Deliveries of sessions whose name starts so take [`PACE`] each.
+pub const PACED: &str = "paced";
+const PACE: Duration = Duration::from_millis(5);
+/// Longer than any measurement.
+const BLOCKED_FOR: Duration = Duration::from_secs(86_400);
+/// Without a single delivery for this long, something is wrong.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Hands the worker one adapter for all subscriptions, and remembers when it asked.
+pub struct Source<A> {
+    adapter: Arc<A>,
+    asked_at: Arc<OnceLock<Instant>>,
+}
+
+impl<A> Source<A> {
+    pub fn new(adapter: Arc<A>) -> Self {
+        Self {
+            adapter,
+            asked_at: Arc::default(),
+        }
+    }
+
+    /// When the worker first knew what to claim: no claim is earlier.
+    pub fn asked_at(&self) -> Arc<OnceLock<Instant>> {
+        Arc::clone(&self.asked_at)
+    }
+}
+
+impl<A: Adapter> DestinationSource for Source<A> {
+    fn build(
+        &self,
+        _subscription: &Subscription,
+    ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
+        self.asked_at.get_or_init(Instant::now);
+        Ok(Destination::Adapter(Arc::clone(&self.adapter) as Arc<dyn Adapter>))
+    }
+}
+
+/// Counts what it accepts and what it refuses.
+#[derive(Default)]
+pub struct Sink {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    goal: AtomicU64,
+    reached: Notify,
+}
+
+impl Sink {
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Sets what [`Sink::wait`] waits for.
+    pub fn expect(&self, deliveries: usize) {
+        self.goal.store(deliveries as u64, Ordering::Relaxed);
+    }
+
+    /// Waits until as many deliveries as expected were answered, one way or the other.
+    pub async fn wait(&self) -> Result<(), BenchError> {
+        let mut last = 0;
+        while self.answered() < self.goal.load(Ordering::Relaxed) {
+            if timeout(PATIENCE, self.reached.notified()).await.is_err() {
+                let answered = self.answered();
+                if answered == last {
+                    return Err(BenchError::Stalled {
+                        delivered: answered,
+                        expected: self.goal.load(Ordering::Relaxed),
+                        silent: PATIENCE,
+                    });
+                }
+                last = answered;
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&self) -> u64 {
+        self.accepted() + self.refused.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl Adapter for Sink {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
+        let session = &delivery.event.session;
+        let (counter, verdict) = if session.starts_with(BLOCKED) {
+            let error = "refused, as the measurement asks".to_owned();
+            let after = Some(BLOCKED_FOR);
+            (&self.refused, Verdict::Retry { error, after })
+        } else {
+            if session.starts_with(PACED) {
+                tokio::time::sleep(PACE).await;
+            }
+            (&self.accepted, Verdict::Accepted)
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if self.answered() == self.goal.load(Ordering::Relaxed) {
+            self.reached.notify_one();
+        }
+        verdict
+    }
+}
