@@ -121,7 +121,7 @@ BEGIN
         ), recorded AS (
             INSERT INTO lanekeeper.claim (connection_id, claim_id, lane_ids, versions, crashes)
             SELECT p_connection_id, p_claim_id, array_agg(t.lane_id), array_agg(t.version),
-                   array_agg(CASE WHEN t.crashes = 0 THEN 0 END)
+                   array_agg(CASE WHEN t.crashes < 2 THEN t.crashes END)
             FROM taken AS t
         )
         SELECT t.lane_id, t.route, t.priority, t.due_at, t.token_id, t.session_id, t.name, t.version, t.cursor,
@@ -335,6 +335,10 @@ BEGIN
                   -- Nothing but other charges happened to the head since the claim.
                   AND p.version - u.version = p.crashes - u.crashes
                   AND p.parked_at IS NULL AND u.lane_id = ANY (v_lanes)
+                  -- A lane that was only being looked at has no head to charge.
+                  AND EXISTS (
+                      SELECT FROM lanekeeper.lane AS l JOIN lanekeeper.event AS e ON e.session_id = l.session_id
+                      WHERE l.lane_id = u.lane_id AND e.seq > p.cursor AND e.day >= p.cursor_day)
             ), gone AS (
                 DELETE FROM lanekeeper.progress AS p USING head AS h
                 WHERE p.lane_id = h.lane_id AND p.version = h.version

@@ -200,7 +200,7 @@ impl Runner {
                 .exhaust(seq, day, error, &self.route.subscription);
             return self.ending(judgement).await;
         }
-        let _alone = if crashes > 0 {
+        let _alone = if self.progress.is_suspect() {
             // One suspect at a time in this process, under a claim of its own: a further crash is
             // charged to it and not to whatever it shares the worker with.
             let permit = Arc::clone(&self.context.suspects).acquire_owned().await;

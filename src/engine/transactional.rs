@@ -266,7 +266,7 @@ impl Session<'_> {
             );
             return Ok(stop(progress.exhaust(seq, day, error, subscription)));
         }
-        let suspect = (progress.crashes > 0).then(|| self.next_claim_id());
+        let suspect = progress.is_suspect().then(|| self.next_claim_id());
         if let Some(claim_id) = suspect {
             let charged = (lane.lane_id, progress.version, progress.crashes);
             settle::record_suspect(&self.client, self.connection_id, claim_id, charged).await?;
