@@ -49,7 +49,9 @@ impl<A: Adapter> DestinationSource for Source<A> {
         _subscription: &Subscription,
     ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
         self.asked_at.get_or_init(Instant::now);
-        Ok(Destination::Adapter(Arc::clone(&self.adapter) as Arc<dyn Adapter>))
+        Ok(Destination::Adapter(
+            Arc::clone(&self.adapter) as Arc<dyn Adapter>
+        ))
     }
 }
 

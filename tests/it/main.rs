@@ -17,3 +17,4 @@ mod dev;
 mod engine;
 mod harness;
 mod hooks;
+mod process;
