@@ -17,4 +17,5 @@ mod dev;
 mod engine;
 mod harness;
 mod hooks;
+mod pipeline;
 mod process;

@@ -21,16 +21,23 @@ pub struct Plant {
 impl Plant {
     /// On a database of the test server; the receiver answers after `delay`.
     pub async fn new(delay: Duration) -> Self {
-        let db = TestDb::new().await;
-        let url = db.url().to_owned();
-        Self::on(url, delay, Some(db)).await
+        Self::of("runs", TestDb::new().await, delay).await
     }
 
-    /// On a migrated database.
-    pub async fn on(url: String, delay: Duration, db: Option<TestDb>) -> Self {
+    /// A subscription of this stream.
+    pub async fn of(stream: &str, db: TestDb, delay: Duration) -> Self {
+        let url = db.url().to_owned();
+        Self {
+            _db: Some(db),
+            ..Self::on(url, stream, delay).await
+        }
+    }
+
+    /// On any migrated database.
+    pub async fn on(url: String, stream: &str, delay: Duration) -> Self {
         let receiver = Receiver::start(delay).await;
         let subscription = format!(
-            "[subscription.out]\nstream = \"runs\"\nadapter = \"webhook\"\nurl = \"{}\"\n\
+            "[subscription.out]\nstream = \"{stream}\"\nadapter = \"webhook\"\nurl = \"{}\"\n\
              secret_env = \"{SECRET_ENV}\"\nconcurrency = 512\n",
             receiver.url()
         );
@@ -46,7 +53,7 @@ impl Plant {
             url,
             client,
             receiver,
-            _db: db,
+            _db: None,
         }
     }
 
@@ -88,10 +95,10 @@ impl Plant {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Waits until every event is settled.
+    /// Waits until every event that passes the filter is settled.
     pub async fn settled(&self) {
         wait_until(LIMIT, "everything is settled", async || {
-            self.count("SELECT coalesce(sum(behind), 0)::bigint FROM lanekeeper.lane_status")
+            self.count("SELECT count(*) FROM lanekeeper.lane_status WHERE head_seq IS NOT NULL")
                 .await
                 == 0
         })

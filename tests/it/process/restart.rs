@@ -125,7 +125,7 @@ async fn produce(url: String, name: &'static str, stop: Arc<AtomicBool>) -> Vec<
 /// must hold.
 async fn survive(trouble: impl AsyncFnOnce(Server, &Plant, &[WorkerProcess; 2]) -> Server) {
     let server = Server::start().await;
-    let mut plant = Plant::on(server.url.clone(), Duration::from_millis(5), None).await;
+    let mut plant = Plant::on(server.url.clone(), "runs", Duration::from_millis(5)).await;
     let workers = [plant.worker(&[]).await, plant.worker(&[]).await];
     let producers = ["a", "b"].map(|name| Producer::start(&plant.url, name));
     deliveries_go_on(&plant).await;
