@@ -19,3 +19,4 @@ mod harness;
 mod hooks;
 mod pipeline;
 mod process;
+mod statements;
