@@ -20,3 +20,4 @@ mod hooks;
 mod pipeline;
 mod process;
 mod statements;
+mod upgrade;

@@ -1,6 +1,6 @@
 //! The engine against a real Postgres, with a destination that records what arrives.
 
-mod bed;
+pub mod bed;
 
 mod appending;
 mod exhaustion;
