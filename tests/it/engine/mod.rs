@@ -3,6 +3,7 @@
 pub mod bed;
 
 mod appending;
+mod chaos;
 mod exhaustion;
 mod failures;
 mod filters;

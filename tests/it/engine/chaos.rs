@@ -1,0 +1,333 @@
+//! A1 to A5, I1, I4, I13 under everything at once: producers of every kind, an operator, a cutter of
+//! connections, and a destination that fails as it likes. What must hold is worked out from the log.
+//!
+//! Each run prints its seed; LANEKEEPER_TEST_SEED repeats its choices, though not their timing.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lanekeeper::adapter::fake::Fake;
+use lanekeeper::adapter::{Delivery, Verdict};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
+
+use super::bed::{Bed, LIMIT, Sub};
+use crate::support::{connect, wait_until};
+
+const RUNS: u64 = 3;
+const SESSIONS: u64 = 24;
+const TROUBLE: Duration = Duration::from_secs(4);
+
+/// SplitMix64: what it returns depends on the seed alone.
+#[derive(Clone)]
+struct Dice(Arc<AtomicU64>);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(seed)))
+    }
+
+    fn roll(&self, sides: u64) -> u64 {
+        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    async fn pause(&self, up_to_ms: u64) {
+        sleep(Duration::from_millis(self.roll(up_to_ms))).await;
+    }
+}
+
+fn fickle(dice: Dice) -> Fake {
+    Fake::answering(move |_: &Delivery<'_>| match dice.roll(100) {
+        0..8 => Verdict::Retry {
+            error: "not now".to_owned(),
+            after: None,
+        },
+        8..10 => Verdict::Rejected {
+            error: "never".to_owned(),
+        },
+        10..13 => Verdict::Throttled {
+            reason: "slower".to_owned(),
+            after: Duration::from_millis(30),
+        },
+        _ => Verdict::Accepted,
+    })
+}
+
+/// What a producer was promised: (session, seq) of committed transactions.
+type Promised = Vec<(String, i64)>;
+
+async fn produce(url: String, dice: Dice, end: Instant) -> Promised {
+    let mut client = connect(&url).await;
+    let soon = "SET deadlock_timeout = '20ms'";
+    client.batch_execute(soon).await.unwrap();
+    let mut promised = Vec::new();
+    while Instant::now() < end {
+        match transaction(&mut client, &dice).await {
+            Ok(committed) => promised.extend(committed),
+            Err(error) => {
+                let code = error.code().map_or("", |code| code.code());
+                // Two that write to sessions in opposite order, or at a snapshot that is too old.
+                assert!(["40001", "40P01"].contains(&code), "{error:?}");
+            }
+        }
+        dice.pause(12).await;
+    }
+    promised
+}
+
+async fn transaction(client: &mut Client, dice: &Dice) -> Result<Promised, tokio_postgres::Error> {
+    use tokio_postgres::IsolationLevel::{ReadCommitted, RepeatableRead, Serializable};
+    let level = [ReadCommitted, ReadCommitted, RepeatableRead, Serializable];
+    let level = level[dice.roll(4) as usize];
+    let transaction = client.build_transaction().isolation_level(level);
+    let mut transaction = transaction.start().await?;
+    let mut appended = Vec::new();
+    for _ in 0..=dice.roll(3) {
+        let savepoint = transaction.savepoint("part").await?;
+        let part = append(savepoint.client(), dice).await?;
+        if dice.roll(5) == 0 {
+            savepoint.rollback().await?;
+        } else {
+            savepoint.commit().await?;
+            appended.extend(part);
+        }
+    }
+    if dice.roll(10) == 0 {
+        dice.pause(300).await;
+    }
+    if dice.roll(6) == 0 {
+        transaction.rollback().await?;
+        return Ok(Vec::new());
+    }
+    transaction.commit().await?;
+    Ok(appended)
+}
+
+async fn append(client: &Client, dice: &Dice) -> Result<Promised, tokio_postgres::Error> {
+    let session = |dice: &Dice| format!("s{}", dice.roll(SESSIONS));
+    let kind = |dice: &Dice| ["a", "b", "c"][dice.roll(3) as usize];
+    if dice.roll(3) > 0 {
+        let (session, kind) = (session(dice), kind(dice));
+        let priority = i16::try_from(dice.roll(8)).unwrap_or(0).saturating_sub(5);
+        let call = "SELECT seq FROM lanekeeper.enqueue('runs', $1, $2, '{}', priority => $3)";
+        let row = client
+            .query_one(call, &[&session, &kind, &priority])
+            .await?;
+        return Ok(vec![(session, row.get(0))]);
+    }
+    let count = if dice.roll(10) == 0 {
+        150
+    } else {
+        dice.roll(20)
+    };
+    let events: Vec<_> = (0..count)
+        .map(|_| serde_json::json!({"session": session(dice), "event_type": kind(dice), "payload": 1}))
+        .collect();
+    let call = "SELECT seq FROM lanekeeper.enqueue_many('runs', $1)";
+    let rows = client
+        .query(call, &[&serde_json::Value::from(events.clone())])
+        .await?;
+    let sessions = events
+        .iter()
+        .map(|event| event["session"].as_str().unwrap());
+    Ok(sessions
+        .map(str::to_owned)
+        .zip(rows.iter().map(|row| row.get(0)))
+        .collect())
+}
+
+/// Parks, unparks, retries and skips lanes, pauses and resumes subscriptions; at the end everything
+/// may go on.
+async fn operate(url: String, dice: Dice, end: Instant) {
+    let client = connect(&url).await;
+    while Instant::now() < end {
+        let action = ["park", "unpark", "retry", "skip"][dice.roll(4) as usize];
+        let call = "SELECT lanekeeper.change_lane(lane_id, $1) FROM lanekeeper.lane ORDER BY random() LIMIT 1";
+        if let Err(error) = client.query(call, &[&action]).await {
+            // Nothing to skip, or a delivery that takes long.
+            let code = error.code().map_or("", |code| code.code());
+            assert!(["LK006", "LK007"].contains(&code), "{error:?}");
+        }
+        if dice.roll(4) == 0 {
+            let name = ["out", "some"][dice.roll(2) as usize];
+            for reason in [Some("a while"), None] {
+                let call = "SELECT lanekeeper.pause_subscription($1, $2)";
+                client.query(call, &[&name, &reason]).await.unwrap();
+                dice.pause(400).await;
+            }
+        }
+        dice.pause(60).await;
+    }
+    let unpark = "SELECT lanekeeper.change_lane(lane_id, 'unpark') FROM lanekeeper.lane_status WHERE state = 'parked'";
+    client.query(unpark, &[]).await.unwrap();
+}
+
+async fn cut(url: String, dice: Dice, end: Instant) {
+    let client = connect(&url).await;
+    while Instant::now() < end {
+        dice.pause(500).await;
+        let purpose = ["lanes", "lanes", "control", "listen", "doorbell"][dice.roll(5) as usize];
+        let call = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                    WHERE datname = current_database() AND application_name = 'lanekeeper ' || $1
+                    ORDER BY random() LIMIT 1";
+        client.query(call, &[&purpose]).await.unwrap();
+    }
+}
+
+/// The log: what each session holds, with types.
+async fn log(bed: &Bed) -> BTreeMap<String, Vec<(i64, String)>> {
+    let rows = "SELECT s.name, e.seq, e.event_type FROM lanekeeper.event AS e
+                JOIN lanekeeper.session AS s USING (session_id) ORDER BY s.name, e.seq";
+    let mut log: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
+    for row in bed.client.query(rows, &[]).await.unwrap() {
+        let event = (row.get(1), row.get(2));
+        log.entry(row.get(0)).or_default().push(event);
+    }
+    log
+}
+
+/// (subscription, session, seq) of what came to an outcome other than delivery.
+async fn outcomes(bed: &Bed) -> HashSet<(String, String, i64)> {
+    let rows = "SELECT s.subscription, s.session, o.seq FROM lanekeeper.outcome AS o
+                JOIN lanekeeper.lane_status AS s USING (lane_id)";
+    let rows = bed.client.query(rows, &[]).await.unwrap();
+    rows.iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .collect()
+}
+
+/// One lane: nothing was begun before all that is due before it was accepted or came to an outcome,
+/// and in the end that holds for everything. Repeats are allowed.
+fn check_lane(due: &[i64], attempts: &[(i64, bool)], excused: impl Fn(i64) -> bool, lane: &str) {
+    let places: HashMap<i64, usize> = due.iter().copied().zip(0..).collect();
+    let mut accepted = HashSet::new();
+    let mut open = 0;
+    let mut advance = |accepted: &HashSet<i64>| {
+        while let Some(seq) = due.get(open)
+            && (accepted.contains(seq) || excused(*seq))
+        {
+            open += 1;
+        }
+        open
+    };
+    for (seq, ok) in attempts {
+        let Some(&place) = places.get(seq) else {
+            panic!("{lane}: {seq} was not due")
+        };
+        let open = advance(&accepted);
+        assert!(place <= open, "{lane}: {seq} overtook {}", due[open]);
+        if *ok {
+            accepted.insert(*seq);
+        }
+    }
+    let open = advance(&accepted);
+    assert_eq!(
+        open,
+        due.len(),
+        "{lane}: {:?} came to nothing",
+        due.get(open)
+    );
+}
+
+async fn run(seed: u64) {
+    println!("seed {seed}");
+    let dice = Dice::new(seed);
+    let mut bed = Bed::bare().await;
+    bed.fake = fickle(dice.clone());
+    let quick = || Sub {
+        schedule_ms: vec![20, 40],
+        max_attempts: 4,
+        ..Sub::default()
+    };
+    bed.subscribe(&quick()).await;
+    bed.subscribe(&Sub {
+        name: "some",
+        events: Some(vec!["a"]),
+        ..quick()
+    })
+    .await;
+    let workers = [bed.worker().await, bed.worker().await];
+    let end = Instant::now() + TROUBLE;
+    let url = || bed.db.url().to_owned();
+    let producers = [0; 5].map(|_| tokio::spawn(produce(url(), dice.clone(), end)));
+    let troubles = [
+        tokio::spawn(operate(url(), dice.clone(), end)),
+        tokio::spawn(cut(url(), dice.clone(), end)),
+    ];
+    let mut promised = Vec::new();
+    for producer in producers {
+        promised.extend(producer.await.unwrap());
+    }
+    for trouble in troubles {
+        trouble.await.unwrap();
+    }
+    wait_until(LIMIT, "nothing is due and no token left", async || {
+        bed.count(
+            "SELECT (SELECT count(*) FROM lanekeeper.lane_status WHERE head_seq IS NOT NULL)
+                  + (SELECT count(*) FROM lanekeeper.ready WHERE due_at < now() + interval '5 s')",
+        )
+        .await
+            == 0
+    })
+    .await;
+
+    let (log, outcomes, seen) = (log(&bed).await, outcomes(&bed).await, bed.fake.seen());
+    for (session, events) in &log {
+        let seqs: Vec<i64> = events.iter().map(|event| event.0).collect();
+        assert_eq!(
+            seqs,
+            (1..=seqs.len() as i64).collect::<Vec<_>>(),
+            "{session}"
+        );
+    }
+    for (session, seq) in &promised {
+        let there = log.get(session).is_some_and(|log| log.len() as i64 >= *seq);
+        assert!(there, "{session} {seq} was confirmed");
+    }
+    assert_eq!(promised.len(), log.values().map(Vec::len).sum::<usize>());
+    for (session, events) in &log {
+        for subscription in ["out", "some"] {
+            let matching = events
+                .iter()
+                .filter(|event| subscription == "out" || event.1 == "a");
+            let due: Vec<i64> = matching.map(|event| event.0).collect();
+            let attempts: Vec<(i64, bool)> = seen
+                .deliveries
+                .iter()
+                .filter(|one| one.subscription == subscription && *one.event.session == **session)
+                .map(|one| (one.event.seq, one.verdict == Some(Verdict::Accepted)))
+                .collect();
+            let excused = |seq| outcomes.contains(&(subscription.to_owned(), session.clone(), seq));
+            check_lane(
+                &due,
+                &attempts,
+                excused,
+                &format!("{subscription} {session}"),
+            );
+        }
+    }
+    println!(
+        "{} events, {} attempts, {} outcomes",
+        promised.len(),
+        seen.deliveries.len(),
+        outcomes.len()
+    );
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_doubled_or_reordered_whatever_happens_at_once() {
+    if let Ok(seed) = std::env::var("LANEKEEPER_TEST_SEED") {
+        return run(seed.parse().unwrap()).await;
+    }
+    for _ in 0..RUNS {
+        run(uuid::Uuid::new_v4().as_u64_pair().0).await;
+    }
+}
