@@ -10,5 +10,6 @@ mod filters;
 mod frozen_plan;
 mod handlers;
 mod idle;
+mod new_sessions;
 mod ordering;
 mod waking;
