@@ -10,6 +10,7 @@ mod filters;
 mod frozen_plan;
 mod handlers;
 mod idle;
+mod limits;
 mod new_sessions;
 mod ordering;
 mod waking;
