@@ -214,3 +214,16 @@ async fn workers_recover_from_immediate_restarts_of_postgres_and_are_not_charged
     })
     .await;
 }
+/// A backend that is killed makes the server end all others and recover, without a new postmaster.
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_are_they_for_a_reset_of_all_sessions_after_a_backend_was_killed() {
+    survive(async |server, plant, [one, other]| {
+        freeze(plant, other).await;
+        let backend = connect(&server.url).await;
+        let pid = backend.query_one("SELECT pg_backend_pid()", &[]).await;
+        kill(pid.unwrap().get(0), Signal::KILL);
+        thaw_after_takeover(plant, other, one).await;
+        server
+    })
+    .await;
+}
