@@ -13,4 +13,5 @@ mod idle;
 mod limits;
 mod new_sessions;
 mod ordering;
+mod poison;
 mod waking;
