@@ -260,6 +260,14 @@ CREATE TABLE lanekeeper.worker (
 );
 CREATE SEQUENCE lanekeeper.worker_id;
 
+-- One row, which is gone after a crash of the server and on a promoted standby: unlogged tables are
+-- emptied then. Connections remember it, so that a death of the server is not taken for a worker's.
+CREATE UNLOGGED TABLE lanekeeper.server_epoch (
+    single boolean PRIMARY KEY DEFAULT true,
+    epoch  uuid NOT NULL DEFAULT gen_random_uuid(),
+    CONSTRAINT one_row CHECK (single)
+);
+
 -- A connection whose session holds lane locks. It holds its own liveness lock too: whoever can
 -- take that lock knows that the connection is gone.
 CREATE TABLE lanekeeper.lane_connection (
@@ -267,7 +275,8 @@ CREATE TABLE lanekeeper.lane_connection (
     worker_id     bigint NOT NULL,
     backend_pid   int NOT NULL,
     backend_start timestamptz NOT NULL,
-    opened_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+    opened_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    epoch         uuid NOT NULL
 );
 
 -- What a connection took in one claim: one row for up to a hundred lanes, deleted when the last

@@ -480,6 +480,9 @@ BEGIN
     ) AS s;
 
     IF v_one_by_one THEN
+        -- They stand at the stream's version already: the single call would find nothing to create.
+        PERFORM lanekeeper.create_lanes(v_created, array_fill(0::bigint, ARRAY[cardinality(v_created)]),
+            v_stream_id, v_stream_lanes, (clock_timestamp() AT TIME ZONE 'UTC')::date);
         RETURN QUERY
         SELECT r.message_id, r.seq, r.duplicate
         FROM jsonb_array_elements(enqueue_many.events) WITH ORDINALITY AS i (e, ord)

@@ -303,8 +303,8 @@ $$;
 
 -- Takes over from connections that are gone: wakes the lanes that they held. A worker does this for
 -- its own connections, and for those of a worker that is gone as a whole: then the heads that it had
--- taken and not settled are charged a crash each, unless the server itself restarted and took the
--- connections with it. A peer that lives takes care of its own; one that is frozen is taken over once
+-- taken and not settled are charged a crash each, unless the server itself restarted, crashed or failed
+-- over and took the connections with it. A peer that lives takes care of its own; one that is frozen is taken over once
 -- its connections have been ended (terminate_frozen), without a charge.
 CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
 RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
@@ -323,8 +323,10 @@ BEGIN
     -- By worker, because a lane may stand in the claims of two of its connections: one that was going
     -- let it go, another took it up. One death is one charge.
     FOR v_worker IN
-        SELECT c.worker_id, array_agg(c.connection_id) AS connection_ids, min(c.opened_at) AS opened_at
-        FROM lanekeeper.lane_connection AS c GROUP BY c.worker_id
+        SELECT c.worker_id, array_agg(c.connection_id) AS connection_ids, min(c.opened_at) AS opened_at,
+               bool_and(c.epoch = e.epoch) AS same_epoch
+        FROM lanekeeper.lane_connection AS c LEFT JOIN lanekeeper.server_epoch AS e ON true
+        GROUP BY c.worker_id
     LOOP
         SELECT array_agg(t.connection_id) FILTER (WHERE t.gone), bool_and(t.gone) INTO v_gone, v_all
         FROM (
@@ -341,7 +343,8 @@ BEGIN
                 SELECT FROM lanekeeper.worker AS w
                 WHERE w.worker_id = v_worker.worker_id
                   AND w.beat_at > clock_timestamp() - p_frozen_after_ms * interval '1 ms');
-            v_charge := v_charge AND v_worker.opened_at > pg_postmaster_start_time();
+            v_charge := v_charge AND v_worker.opened_at > pg_postmaster_start_time()
+                AND coalesce(v_worker.same_epoch, false);
         END IF;
         -- Some may be gone meanwhile: another survivor took them over, or they closed cleanly.
         SELECT array_agg(c.connection_id) INTO v_gone
