@@ -63,15 +63,17 @@ CREATE FUNCTION lanekeeper.newest_event(
 )
 LANGUAGE plpgsql STABLE SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    v_tail bigint;
 BEGIN
     SELECT e.seq, e.day, e.priority INTO seq, day, priority
     FROM lanekeeper.event AS e
     WHERE e.session_id = p_session_id
     ORDER BY e.seq DESC LIMIT 1;
-    IF NOT FOUND THEN
-        SELECT t.seq INTO seq FROM lanekeeper.session_tail AS t
-        WHERE t.session_id = p_session_id ORDER BY t.seq DESC LIMIT 1;
-        seq := coalesce(seq, 0);
+    SELECT t.seq INTO v_tail FROM lanekeeper.session_tail AS t
+    WHERE t.session_id = p_session_id ORDER BY t.seq DESC LIMIT 1;
+    IF seq IS NULL OR v_tail > seq THEN
+        seq := coalesce(v_tail, 0);
         day := p_today;
         priority := 0;
     END IF;
@@ -172,14 +174,16 @@ $$;
 CREATE FUNCTION lanekeeper.checked_size(p_ord bigint, p_payload jsonb, p_max_bytes int) RETURNS int
 LANGUAGE plpgsql IMMUTABLE SET search_path = ''
 AS $$
+DECLARE
+    v_size int := octet_length(p_payload::text);
 BEGIN
-    IF pg_column_size(p_payload) > p_max_bytes THEN
+    IF v_size > p_max_bytes THEN
         RAISE EXCEPTION USING ERRCODE = 'LK005',
             MESSAGE = format('the payload of event %s of the array has %s bytes and the stream takes at most %s: nothing was enqueued',
-                             p_ord, pg_column_size(p_payload), p_max_bytes),
+                             p_ord, v_size, p_max_bytes),
             HINT = 'Store the large part elsewhere and send a reference, or raise max_payload_bytes of the stream.';
     END IF;
-    RETURN pg_column_size(p_payload);
+    RETURN v_size;
 END
 $$;
 
@@ -247,7 +251,8 @@ DECLARE
     v_session_id    bigint;
     v_session_lanes bigint;
     v_created       boolean := false;
-    v_size          int := pg_column_size(enqueue.payload);
+    -- As text, which is what leaves Postgres: jsonb may be far smaller (1e131071) or compressed.
+    v_size          int := octet_length(enqueue.payload::text);
     v_now           timestamptz;
     v_today         date;
     v_newest        bigint := 0;
@@ -279,8 +284,9 @@ BEGIN
     IF enqueue.priority IS NULL OR enqueue.priority NOT BETWEEN -100 AND 100 THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = 'priority must be between -100 and 100: nothing was enqueued';
     END IF;
-    IF jsonb_typeof(enqueue.headers) <> 'object' THEN
-        RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = 'headers must be a JSON object: nothing was enqueued';
+    IF jsonb_typeof(enqueue.headers) <> 'object' OR octet_length(enqueue.headers::text) > 65536 THEN
+        RAISE EXCEPTION USING ERRCODE = 'LK006',
+            MESSAGE = 'headers must be a JSON object of at most 65536 bytes: nothing was enqueued';
     END IF;
     IF v_size > v_max_bytes THEN
         RAISE EXCEPTION USING ERRCODE = 'LK005',
@@ -333,6 +339,10 @@ BEGIN
     IF v_fixed THEN
         PERFORM lanekeeper.refuse_stale_snapshot(v_session_id, seq, v_day, v_today);
     END IF;
+    -- Before a duplicate may end the call: the session stands at the stream's version from now on.
+    IF v_created OR v_session_lanes <> v_stream_lanes THEN
+        PERFORM lanekeeper.create_lanes(ARRAY[v_session_id], ARRAY[v_newest], v_stream_id, v_stream_lanes, v_today);
+    END IF;
     -- Only ids that the producer chose can come twice.
     IF v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
         INSERT INTO lanekeeper.dedupe (stream_id, key, session_id, seq, message_id)
@@ -350,15 +360,16 @@ BEGIN
             WHERE d.stream_id = v_stream_id
               AND d.key IN ('id:' || v_given_id::text, 'key:' || enqueue.dedupe_key)
             ORDER BY d.key LIMIT 1;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION USING ERRCODE = '40001',
+                    MESSAGE = 'the key was forgotten at this moment: nothing was enqueued, try again';
+            END IF;
             RETURN;
         END IF;
     END IF;
 
     IF enqueue.priority <> 0 THEN
         PERFORM lanekeeper.remember_priority(enqueue.priority);
-    END IF;
-    IF v_created OR v_session_lanes <> v_stream_lanes THEN
-        PERFORM lanekeeper.create_lanes(ARRAY[v_session_id], ARRAY[v_newest], v_stream_id, v_stream_lanes, v_today);
     END IF;
     v_day := greatest(v_day, v_today);
     IF NOT v_current AND to_regclass('lanekeeper.event_' || to_char(v_day, 'YYYYMMDD')) IS NULL THEN
@@ -438,7 +449,8 @@ BEGIN
                OR octet_length(i.e ->> 'dedupe_key') NOT BETWEEN 1 AND 512
                OR NOT i.e ? 'payload'
                OR coalesce((i.e ->> 'priority')::numeric, 0) NOT BETWEEN -100 AND 100
-               OR coalesce(nullif(jsonb_typeof(i.e -> 'headers'), 'null'), 'object') <> 'object'),
+               OR coalesce(nullif(jsonb_typeof(i.e -> 'headers'), 'null'), 'object') <> 'object'
+               OR octet_length((i.e -> 'headers')::text) > 65536),
            bool_or(coalesce(i.e ->> 'message_id', i.e ->> 'dedupe_key') IS NOT NULL)
                OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable'),
            array_agg(DISTINCT i.e ->> 'session' ORDER BY i.e ->> 'session')
@@ -447,7 +459,7 @@ BEGIN
     IF v_bad IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
             MESSAGE = format('event %s of the array is not valid: nothing was enqueued', v_bad),
-            HINT = 'Each needs session (1 to 512 bytes), event_type (1 to 200) and payload; headers must be an object, priority between -100 and 100.';
+            HINT = 'Each needs session (1 to 512 bytes), event_type (1 to 200) and payload; headers must be an object of at most 65536 bytes, priority between -100 and 100.';
     END IF;
     IF v_names IS NULL THEN
         RETURN;

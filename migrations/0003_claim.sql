@@ -61,7 +61,11 @@ BEGIN
                 IF pass = 1 AND v_room > v_share THEN
                     v_room := v_share;
                 END IF;
-                CONTINUE WHEN v_room <= 0;
+                IF v_room <= 0 THEN
+                    -- Not looked at: nothing is known of where its tokens begin.
+                    v_bounds[i] := p_bounds[i];
+                    CONTINUE;
+                END IF;
                 SELECT r.due_at INTO v_first
                 FROM lanekeeper.ready AS r
                 WHERE r.route = p_routes[i] AND r.priority = v_priority

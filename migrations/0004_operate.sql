@@ -250,13 +250,15 @@ BEGIN
     END IF;
     EXECUTE format($query$
         SELECT EXISTS (
-            SELECT FROM (SELECT e.session_id, max(e.seq) AS seq FROM lanekeeper.%I AS e GROUP BY 1) AS e
+            SELECT FROM (SELECT e.session_id, max(e.seq) AS seq FROM lanekeeper.%1$I AS e GROUP BY 1) AS e
             JOIN lanekeeper.lane AS l ON l.session_id = e.session_id
             JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id AND s.removed_at IS NULL
             CROSS JOIN LATERAL (
                 SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
                 ORDER BY p.version DESC LIMIT 1) AS p
-            WHERE p.cursor < e.seq)
+            WHERE p.cursor < e.seq AND (s.events IS NULL OR EXISTS (
+                SELECT FROM lanekeeper.%1$I AS m
+                WHERE m.session_id = e.session_id AND m.seq > p.cursor AND m.event_type = ANY (s.events))))
         $query$, v_name) INTO v_needed;
     IF v_needed THEN
         RETURN 'needed';
@@ -297,21 +299,6 @@ BEGIN
     END IF;
     partitions_created := lanekeeper.create_event_partitions();
 
-    FOR v_day IN
-        SELECT to_date(right(c.relname, 8), 'YYYYMMDD')
-        FROM pg_catalog.pg_inherits AS i
-        JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'lanekeeper.event'::regclass
-          AND to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_retention_days
-        ORDER BY 1
-    LOOP
-        IF lanekeeper.drop_event_partition(v_day) = 'dropped' THEN
-            partitions_dropped := partitions_dropped + 1;
-        ELSE
-            partitions_kept := partitions_kept + 1;
-        END IF;
-    END LOOP;
-
     DELETE FROM lanekeeper.dedupe AS d
     WHERE (d.stream_id, d.key) IN (
         SELECT o.stream_id, o.key FROM lanekeeper.dedupe AS o
@@ -324,6 +311,21 @@ BEGIN
         WHERE o.seen_at < clock_timestamp() - interval '7 days' LIMIT 10000);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     keys_forgotten := keys_forgotten + v_count;
+
+    -- The oldest day, and no other: the drop's lock on the log lasts until the end of the transaction,
+    -- and days must go in their order. The caller calls again while something was dropped.
+    SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD')) INTO v_day
+    FROM pg_catalog.pg_inherits AS i
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'lanekeeper.event'::regclass
+      AND to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_retention_days;
+    IF v_day IS NOT NULL THEN
+        IF lanekeeper.drop_event_partition(v_day) = 'dropped' THEN
+            partitions_dropped := 1;
+        ELSE
+            partitions_kept := 1;
+        END IF;
+    END IF;
 END
 $$;
 

@@ -22,6 +22,7 @@ use tokio_postgres::{Client, Statement};
 use super::budget::Share;
 use super::handler::Destination;
 use super::lane::{self, Lane};
+use super::route::Route;
 use super::shared::{LaneHold, Shared};
 use super::trust::Trust;
 use super::walk::{Kind, Walks};
@@ -182,6 +183,7 @@ impl Statements {
 /// A lane whose lock this connection holds.
 struct Held {
     token: Token,
+    route: Arc<Route>,
     claim_id: i64,
     /// The claim under which a suspect head is delivered alone.
     suspect_claim: Option<i64>,
@@ -376,6 +378,7 @@ impl Session<'_> {
                 claimed.lane_id,
                 Held {
                     token: claimed.token,
+                    route: Arc::clone(route),
                     claim_id,
                     suspect_claim: None,
                     mark_at,
@@ -475,6 +478,14 @@ impl Session<'_> {
                     let Some(held) = self.held.get(&settlement.lane_id) else {
                         continue;
                     };
+                    let current = self.shared.routes();
+                    let current = current.get(subscription_id);
+                    if settlement.operation == Operation::Finish
+                        && !current.is_some_and(|route| Arc::ptr_eq(route, &held.route))
+                    {
+                        // Paused, removed or changed: whoever claims it next goes by what is true then.
+                        settlement.operation = Operation::Yield;
+                    }
                     if settlement.operation == Operation::Release && held.marked {
                         // Its token is in the future: whoever comes next should not wait for it.
                         settlement.operation = Operation::Yield;
@@ -520,7 +531,9 @@ impl Session<'_> {
                     settlement.changed = false;
                     settlement.outcomes.clear();
                     settlement.history_from = None;
-                    self.try_settle(lane).await?
+                    self.try_settle(lane).await?;
+                    // The lane is let go: its task must not go on with what was refused.
+                    vec![Settled::Lost]
                 }
                 result => result?,
             };

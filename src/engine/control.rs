@@ -155,14 +155,22 @@ async fn keep_house(shared: Arc<Shared>) {
         }
     };
     let settings = &shared.settings;
-    match housekeeping::run(&client, settings.retention_days, settings.dedupe_days).await {
-        Ok(report) if report.is_empty() => {}
-        Ok(report) => tracing::info!(?report, "housekeeping"),
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "housekeeping failed; it is tried again"
-            );
+    loop {
+        match housekeeping::run(&client, settings.retention_days, settings.dedupe_days).await {
+            Ok(report) if report.is_empty() => return,
+            Ok(report) => {
+                tracing::info!(?report, "housekeeping");
+                if report.partitions_dropped == 0 {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "housekeeping failed; it is tried again"
+                );
+                return;
+            }
         }
     }
 }

@@ -31,8 +31,10 @@ use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
 use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
+use super::trust::Trust;
 use crate::adapter::{Adapter, Delivery, Verdict};
 use crate::event::Event;
+use crate::store::ErrorClass;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::{self, FetchedEvent};
 use crate::store::settle::{Operation, Settled};
@@ -80,6 +82,7 @@ pub async fn run(lane: Lane) {
     let progress = Progress::of(&claimed);
     let session = Arc::from(claimed.session.as_str());
     let trust = Arc::clone(&context.trust);
+    let _guard = PanicGuard(Arc::clone(&trust));
     let mut runner = Runner {
         claimed,
         session,
@@ -211,9 +214,16 @@ impl Runner {
         } else {
             None
         };
-        let Some((event, _large)) = self.event(fetched).await else {
+        let (event, _large) = match self.event(fetched).await {
+            Ok(event) => event,
             // Not an attempt: the destination never saw it.
-            return Ending::Stopped(Stop::retry(UNREAD_DELAY, None));
+            Err(Unread::Later) => return Ending::Stopped(Stop::retry(UNREAD_DELAY, None)),
+            Err(Unread::Never(error)) => {
+                let judgement = self
+                    .progress
+                    .exhaust(seq, day, error, &self.route.subscription);
+                return self.ending(judgement).await;
+            }
         };
         if !self.context.trust.holds() {
             return Ending::Lost;
@@ -257,7 +267,7 @@ impl Runner {
     }
 
     /// The event for the adapter; a payload that stayed behind is read now, within the budget.
-    async fn event(&self, fetched: FetchedEvent) -> Option<(Event, Option<Share>)> {
+    async fn event(&self, fetched: FetchedEvent) -> Result<(Event, Option<Share>), Unread> {
         let (payload, large) = match fetched.payload {
             Some(payload) => (payload, None),
             None => {
@@ -279,7 +289,7 @@ impl Runner {
             payload,
             headers: fetched.headers,
         };
-        Some((event, large))
+        Ok((event, large))
     }
 
     async fn record_suspect(&self) -> bool {
@@ -318,31 +328,50 @@ impl Runner {
     }
 }
 
+/// Why a payload that stayed behind could not be read.
+pub(super) enum Unread {
+    Later,
+    /// It can never leave Postgres, as text of over 1 GB.
+    Never(String),
+}
+
 /// Reads a payload through the pool: no lane connection waits for it.
 pub(super) async fn read_large(
     pool: &deadpool_postgres::Pool,
     session_id: i64,
     event: &FetchedEvent,
-) -> Option<String> {
-    let client = match pool.get().await {
-        Ok(client) => client,
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "no connection for a large payload"
-            );
-            return None;
-        }
-    };
-    match fetch::payload(&**client, session_id, event.seq, event.day).await {
-        Ok(payload) => Some(payload),
-        Err(error) => {
+) -> Result<String, Unread> {
+    let client = pool.get().await.map_err(|error| {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "no connection for a large payload"
+        );
+        Unread::Later
+    })?;
+    fetch::payload(&**client, session_id, event.seq, event.day)
+        .await
+        .map_err(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 seq = event.seq,
                 "large payload not read"
             );
-            None
+            match error.class() {
+                ErrorClass::Permanent => {
+                    Unread::Never(format!("the payload cannot be read: {}", error.source))
+                }
+                ErrorClass::Retryable | ErrorClass::ConnectionLost => Unread::Later,
+            }
+        })
+}
+
+/// Ends the trust if a lane's task ends by a panic: what the lane holds would else be held for ever.
+struct PanicGuard(Arc<Trust>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lose();
         }
     }
 }

@@ -28,8 +28,10 @@ pub struct Shared {
     pub settings: Arc<WorkerSettings>,
     pub identity: Identity,
     pub budget: Arc<Budget>,
-    /// A hint that tokens are due; one waiter takes it.
+    /// A hint that tokens are due; one waiter takes it. See [`Shared::wake_all`].
     pub wake: Notify,
+    /// The same for the connections of handlers.
+    pub wake_handlers: Notify,
     pub idle: Idle,
     pub vital_signs: VitalSigns,
     /// No more claims; held lanes finish the event that they deliver.
@@ -50,6 +52,7 @@ impl Shared {
             settings: Arc::new(settings),
             identity,
             wake: Notify::new(),
+            wake_handlers: Notify::new(),
             idle: Idle::default(),
             vital_signs: VitalSigns::default(),
             stopping: CancellationToken::new(),
@@ -67,7 +70,13 @@ impl Shared {
     /// Replaces the routes; claims that are under way finish with the old ones.
     pub fn set_routes(&self, routes: RouteTable) {
         self.routes.send_replace(Arc::new(routes));
+        self.wake_all();
+    }
+
+    /// Something may be due, and whose it is is not known.
+    pub fn wake_all(&self) {
         self.wake.notify_one();
+        self.wake_handlers.notify_one();
     }
 
     /// Lanes held over all connections.
@@ -195,16 +204,16 @@ impl LaneContext {
         random()
     }
 
-    /// Reads a payload that did not come with its batch; `None` where it cannot be read now.
+    /// Reads a payload that did not come with its batch.
     pub async fn large_payload(
         &self,
         session_id: i64,
         event: &FetchedEvent,
         size: usize,
-    ) -> Option<(String, Share)> {
+    ) -> Result<(String, Share), lane::Unread> {
         let share = self.budget.take(size);
         let payload = lane::read_large(&self.pool, session_id, event).await?;
-        Some((payload, share))
+        Ok((payload, share))
     }
 
     /// Pauses a subscription whose destination wants nothing more.

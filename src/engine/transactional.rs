@@ -32,7 +32,7 @@ use crate::store::claim::{self, ClaimedLane};
 use crate::store::fetch::{self, FetchedEvent, Position};
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::settle::{self, Operation, Settled};
-use crate::store::{StoreError, worker};
+use crate::store::{ErrorClass, StoreError, worker};
 
 /// Lanes taken in one claim: they wait for each other here, so no more than a few.
 const CLAIM_LIMIT: usize = 8;
@@ -114,12 +114,7 @@ impl Session<'_> {
             let at = self.walks.next_at();
             tokio::select! {
                 () = self.shared.stopping.cancelled() => {}
-                () = self.shared.wake.notified() => {
-                    self.walks.wake();
-                    // The hint may have been meant for the other connections.
-                    self.shared.wake.notify_one();
-                    sleep(Duration::from_millis(1)).await;
-                }
+                () = self.shared.wake_handlers.notified() => self.walks.wake(),
                 () = sleep_until(at) => {}
             }
         }
@@ -166,12 +161,16 @@ impl Session<'_> {
             return Ok(());
         }
         self.shared.idle.leave(self.connection_id);
+        let mut lanes = Vec::with_capacity(claimed.lanes.len());
         for lane in claimed.lanes {
-            let lane_id = lane.lane_id;
             let Some(route) = routes.get(lane.token.route) else {
                 unreachable!("only active routes are walked")
             };
-            let _hold = places.hold(route);
+            lanes.push((lane, route, places.hold(route)));
+        }
+        drop(places);
+        for (lane, route, _hold) in lanes {
+            let lane_id = lane.lane_id;
             self.lane(lane, route).await?;
             self.unlock(&[lane_id], &[]).await?;
         }
@@ -276,7 +275,13 @@ impl Session<'_> {
             let charged = (lane.lane_id, progress.version, progress.crashes);
             settle::record_suspect(&self.client, self.connection_id, claim_id, charged).await?;
         }
-        let event = self.event(lane, route, fetched).await?;
+        let event = match self.event(lane, route, fetched).await {
+            Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
+                let error = format!("the payload cannot be read: {}", error.source);
+                return Ok(stop(progress.exhaust(seq, day, error, subscription)));
+            }
+            event => event?,
+        };
         let delivery = Delivery {
             event: &event,
             subscription: &subscription.name,

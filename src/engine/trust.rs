@@ -47,7 +47,11 @@ impl Trust {
 
     /// Whether a delivery may start now.
     pub fn holds(&self) -> bool {
-        !self.lost.is_cancelled() && Instant::now() < self.deadline()
+        if Instant::now() >= self.deadline() {
+            // Whoever is told no gives its lane up: no late answer may revive the trust after that.
+            self.lose();
+        }
+        !self.lost.is_cancelled()
     }
 
     /// Cancelled when trust is gone, for good.

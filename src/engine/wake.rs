@@ -51,13 +51,13 @@ pub async fn listen(shared: Arc<Shared>) {
 async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> {
     let mut config = shared.database.clone();
     config.application_name("lanekeeper listen");
-    config.connect_timeout(Duration::from_secs(5));
+    lane_connection::bound_silence(&mut config);
     let (client, mut connection) = config.connect(NoTls).await?;
     let waking = Arc::clone(shared);
     let mut reading = tokio::spawn(async move {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
-                Some(Ok(AsyncMessage::Notification(_))) => waking.wake.notify_one(),
+                Some(Ok(AsyncMessage::Notification(_))) => waking.wake_all(),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Ok(()),
@@ -66,7 +66,7 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
     });
     client.batch_execute("LISTEN lanekeeper").await?;
     // What was enqueued while nobody listened.
-    shared.wake.notify_one();
+    shared.wake_all();
     loop {
         tokio::select! {
             ended = &mut reading => return ended.unwrap_or(Ok(())),
@@ -120,7 +120,7 @@ async fn ring_me_once(
         stays(idle, true).await?;
         take(&client).await?;
         // A producer that looked before this worker queued may have committed since.
-        shared.wake.notify_one();
+        shared.wake_all();
         stays(idle, false).await?;
         client
             .execute("SELECT pg_advisory_unlock(lanekeeper.doorbell_lock())", &[])

@@ -38,6 +38,8 @@ pub struct Walks {
     next_at: Instant,
     step: Duration,
     poll_floor: Duration,
+    /// Which route is walked first.
+    first: usize,
 }
 
 impl Walks {
@@ -50,6 +52,7 @@ impl Walks {
             next_at: now,
             step: FIRST_STEP,
             poll_floor: settings.poll_floor,
+            first: 0,
         }
     }
 
@@ -78,7 +81,7 @@ impl Walks {
         if full {
             self.full_at = now + FULL_WALK_EVERY.min(self.poll_floor);
         }
-        places
+        let mut walks: Vec<RouteWalk> = places
             .routes()
             .map(|(route, places)| RouteWalk {
                 route: route.id(),
@@ -88,7 +91,12 @@ impl Walks {
                     _ => Timestamp::UNIX_EPOCH,
                 },
             })
-            .collect()
+            .collect();
+        // Whoever comes first may take all the room: another one each time.
+        self.first = self.first.wrapping_add(1);
+        let first = self.first % walks.len().max(1);
+        walks.rotate_left(first);
+        walks
     }
 
     /// There was no route to walk.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,6 +19,8 @@ use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::worker::{self as peers, Identity};
 
+/// For a pooled connection: a large payload waits no longer.
+const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 /// For settling what was aborted after the grace period.
 const HAND_BACK_WITHIN: Duration = Duration::from_secs(3);
 /// A claim loop comes around several times within the trust window; a minute means that it hangs.
@@ -80,8 +82,10 @@ impl Worker {
         // again before the crashes of the last ones are charged to it, for ever.
         let frozen_after = i64::try_from(settings.frozen_after.as_millis()).unwrap_or(i64::MAX);
         peers::take_over(&client, identity.worker_id, frozen_after).await?;
+        let mut pooled = database.clone();
+        lane_connection::bound_silence(&mut pooled);
         let manager = Manager::from_config(
-            database.clone(),
+            pooled,
             NoTls,
             ManagerConfig {
                 recycling_method: RecyclingMethod::Verified,
@@ -90,6 +94,11 @@ impl Worker {
         let pool = Pool::builder(manager)
             .max_size(settings.pool_size)
             .runtime(Runtime::Tokio1)
+            .timeouts(Timeouts {
+                wait: Some(POOL_TIMEOUT),
+                create: Some(POOL_TIMEOUT),
+                recycle: Some(POOL_TIMEOUT),
+            })
             .build()?;
         let ended = CancellationToken::new();
         let connections = settings.lane_connections;

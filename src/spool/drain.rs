@@ -68,7 +68,8 @@ pub struct DrainReport {
 /// Sends everything that waits, oldest session file first.
 ///
 /// # Errors
-/// Stops at the first error of Postgres or of the disk; what was not sent stays for the next drain.
+/// The first error of Postgres or of the disk, after every file was tried; stops at once where the
+/// connection is gone. What was not sent stays for the next drain.
 pub async fn drain(
     client: &Client,
     spool: &Spool,
@@ -82,10 +83,17 @@ pub async fn drain(
         limits,
         report: DrainReport::default(),
     };
+    // One session that cannot be sent now keeps back no other.
+    let mut failed = None;
     for path in files {
-        drain.file(&path).await?;
+        if let Err(error) = drain.file(&path).await {
+            if client.is_closed() {
+                return Err(error);
+            }
+            failed.get_or_insert(error);
+        }
     }
-    Ok(drain.report)
+    failed.map_or(Ok(drain.report), Err)
 }
 
 /// Sends what waits of one session.

@@ -43,7 +43,7 @@ pub async fn open(database: &Config, purpose: &str) -> Result<(Client, JoinHandl
     let nonce = Uuid::now_v7().simple().to_string();
     let mut config = database.clone();
     config.application_name(format!("lanekeeper {purpose}"));
-    config.connect_timeout(CONNECT_TIMEOUT);
+    bound_silence(&mut config);
     config.options(options(database.get_options(), &nonce));
     let connecting = tokio::time::timeout(CONNECT_TIMEOUT, config.connect(NoTls));
     let (client, connection) = connecting
@@ -66,6 +66,15 @@ pub async fn open(database: &Config, purpose: &str) -> Result<(Client, JoinHandl
     Ok((client, task))
 }
 
+/// Gives up a server that fell silent about as soon as the server gives up a silent client.
+pub fn bound_silence(config: &mut Config) {
+    config.connect_timeout(CONNECT_TIMEOUT);
+    config.keepalives_idle(Duration::from_secs(5));
+    config.keepalives_interval(Duration::from_secs(2));
+    config.keepalives_retries(3);
+    config.tcp_user_timeout(Duration::from_secs(11));
+}
+
 /// Protocol violation is what poolers answer to start-up options that they do not know.
 fn refused(error: tokio_postgres::Error) -> OpenError {
     match error.code() {
@@ -79,6 +88,9 @@ fn options(given: Option<&str>, nonce: &str) -> String {
         // A settlement lost with the server is a redelivery, which at-least-once allows; what a
         // producer was promised is flushed by the producer's own commit.
         ("synchronous_commit", "off"),
+        // "A statement of its own sees what was committed before the lock" holds here only.
+        ("default_transaction_isolation", "read\\ committed"),
+        ("default_transaction_read_only", "off"),
         ("plan_cache_mode", "force_generic_plan"),
         ("enable_seqscan", "off"),
         ("enable_bitmapscan", "off"),

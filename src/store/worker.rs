@@ -82,6 +82,10 @@ pub async fn leave(client: &Client, worker_id: i64) -> Result<(), StoreError> {
 /// # Errors
 /// Where nothing was registered, or the lock not taken.
 pub async fn open_lane_connection(client: &Client, worker_id: i64) -> Result<i64, StoreError> {
+    client
+        .execute(include_str!("sql/begin_epoch.sql"), &[])
+        .await
+        .map_err(StoreError::on("beginning the server's epoch"))?;
     let row = client
         .query_one(include_str!("sql/open_lane_connection.sql"), &[&worker_id])
         .await
