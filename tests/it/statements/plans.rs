@@ -119,7 +119,11 @@ async fn lane_settings(config: &Config) -> String {
         .unwrap();
     let options: Vec<String> = rows
         .iter()
-        .map(|row| format!("-c {}={}", row.get::<_, &str>(0), row.get::<_, &str>(1)))
+        .map(|row| {
+            // A space ends an option.
+            let value = row.get::<_, &str>(1).replace(' ', "\\ ");
+            format!("-c {}={value}", row.get::<_, &str>(0))
+        })
         .collect();
     assert!(options.contains(&"-c enable_seqscan=off".to_owned()));
     options.join(" ")
