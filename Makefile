@@ -20,6 +20,7 @@ build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
 test: lint ## Everything that CI checks
+	scripts/install-requirements.sh pgbouncer
 	$(CARGO) build --locked
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --locked

@@ -18,6 +18,7 @@ mod engine;
 mod harness;
 mod hooks;
 mod pipeline;
+mod pooler;
 mod process;
 mod statements;
 mod upgrade;
