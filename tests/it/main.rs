@@ -9,6 +9,7 @@
 mod support;
 
 mod apply;
+mod bad_input;
 mod cli;
 mod command;
 mod config;
