@@ -260,6 +260,14 @@ CREATE TABLE lanekeeper.worker (
 );
 CREATE SEQUENCE lanekeeper.worker_id;
 
+-- One row, which is gone after a crash of the server and on a promoted standby: unlogged tables are
+-- emptied then. Connections remember it, so that a death of the server is not taken for a worker's.
+CREATE UNLOGGED TABLE lanekeeper.server_epoch (
+    single boolean PRIMARY KEY DEFAULT true,
+    epoch  uuid NOT NULL DEFAULT gen_random_uuid(),
+    CONSTRAINT one_row CHECK (single)
+);
+
 -- A connection whose session holds lane locks. It holds its own liveness lock too: whoever can
 -- take that lock knows that the connection is gone.
 CREATE TABLE lanekeeper.lane_connection (
@@ -267,7 +275,8 @@ CREATE TABLE lanekeeper.lane_connection (
     worker_id     bigint NOT NULL,
     backend_pid   int NOT NULL,
     backend_start timestamptz NOT NULL,
-    opened_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+    opened_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    epoch         uuid NOT NULL
 );
 
 -- What a connection took in one claim: one row for up to a hundred lanes, deleted when the last
@@ -278,8 +287,8 @@ CREATE TABLE lanekeeper.claim (
     claimed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     lane_ids      bigint[] NOT NULL,
     versions      bigint[] NOT NULL,
-    -- As they were at the claim. NULL for a lane that had some: its head is delivered alone, under
-    -- a row of its own, so that it is not charged for what it shares a worker with.
+    -- As they were at the claim. NULL for a lane whose head has outlived two workers: it is delivered
+    -- alone, under a row of its own, so that it is not charged for what it shares a worker with.
     crashes       int[] NOT NULL,
     PRIMARY KEY (connection_id, claim_id)
 );

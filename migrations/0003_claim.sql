@@ -9,12 +9,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497496566228844544 + worker_id;
 -- any point leaves them there.
 --
 -- p_bounds: no token of the route that was seen live is due earlier; '-infinity' walks all.
--- p_held: lanes that this connection holds already (session locks are re-entrant).
+-- p_held: lanes that this connection holds already, in ascending order (session locks are
+-- re-entrant, and every held lane's token may be walked: they are looked up by bisection).
 -- Returns a row per lane; and a row per route with lane_id NULL, where due_at is the next bound
 -- and retry_in_ms, if the walk took nothing, the time until the route's next token is due.
 --
--- A loop, because a plan that evaluates the lock function below a sort or a limit would take locks
--- that it does not return. Index: ready's primary key.
+-- OFFSET 0 keeps the lock above the walk whatever the plan below is, and LIMIT stops the walk: no lock
+-- is taken that is not returned. Rows are locked as they are walked, and skipped where another claim or
+-- a settlement is at them: what is skipped is seen by the next walk.
+-- Index: ready's primary key.
 CREATE FUNCTION lanekeeper.claim(
     p_connection_id bigint, p_claim_id bigint,
     p_routes int[], p_rooms int[], p_bounds timestamptz[], p_limit int, p_held bigint[]
@@ -33,18 +36,18 @@ DECLARE
     v_share      int := greatest(1, p_limit / greatest(1, cardinality(p_routes)));
     v_room       int;
     v_full       boolean;
-    v_token      record;
+    v_first      timestamptz;
     v_bounds     timestamptz[] := p_bounds;
     v_rooms      int[] := p_rooms;
-    v_lanes      bigint[] := '{}';
-    v_routes     int[] := '{}';
-    v_priorities smallint[] := '{}';
-    v_dues       timestamptz[] := '{}';
-    v_ids        bigint[] := '{}';
+    v_some       lanekeeper.ready[];
+    v_taken      lanekeeper.ready[] := '{}';
+    v_held       bigint[] := p_held;
+    -- Lanes were taken that v_held lacks.
+    v_more       boolean := false;
 BEGIN
     SELECT array_agg(l.priority ORDER BY l.priority DESC) INTO v_levels FROM lanekeeper.priority_level AS l;
-    -- A token that another claim has locked for a moment is not seen by this walk: the bound stays
-    -- a little behind, so that the next walk sees it.
+    -- A token is due from its append on and seen from the commit on: the bound stays a little behind,
+    -- so that the next walk sees it.
     FOR i IN 1 .. cardinality(p_routes) LOOP
         v_bounds[i] := greatest(p_bounds[i], v_now - interval '50 ms');
     END LOOP;
@@ -54,40 +57,60 @@ BEGIN
         v_full := false;
         FOREACH v_priority IN ARRAY v_levels LOOP
             FOR i IN 1 .. cardinality(p_routes) LOOP
-                v_room := least(v_rooms[i], p_limit - cardinality(v_lanes));
+                v_room := least(v_rooms[i], p_limit - cardinality(v_taken));
                 IF pass = 1 AND v_room > v_share THEN
                     v_room := v_share;
                 END IF;
                 CONTINUE WHEN v_room <= 0;
-                FOR v_token IN
-                    SELECT r.due_at, r.id, r.lane_id
-                    FROM lanekeeper.ready AS r
-                    WHERE r.route = p_routes[i] AND r.priority = v_priority
-                      AND r.due_at >= p_bounds[i] AND r.due_at <= v_now
-                    ORDER BY r.due_at, r.id
-                    FOR UPDATE SKIP LOCKED
-                LOOP
-                    IF v_token.due_at < v_bounds[i] THEN
-                        v_bounds[i] := v_token.due_at;
-                    END IF;
-                    CONTINUE WHEN v_token.lane_id = ANY (p_held) OR v_token.lane_id = ANY (v_lanes);
-                    CONTINUE WHEN NOT pg_try_advisory_lock(lanekeeper.lane_lock(v_token.lane_id));
-                    v_lanes := v_lanes || v_token.lane_id;
-                    v_routes := v_routes || p_routes[i];
-                    v_priorities := v_priorities || v_priority;
-                    v_dues := v_dues || v_token.due_at;
-                    v_ids := v_ids || v_token.id;
-                    v_rooms[i] := v_rooms[i] - 1;
-                    v_room := v_room - 1;
-                    IF v_room = 0 THEN
-                        v_full := v_full OR pass = 1;
-                        EXIT;
-                    END IF;
-                END LOOP;
+                SELECT r.due_at INTO v_first
+                FROM lanekeeper.ready AS r
+                WHERE r.route = p_routes[i] AND r.priority = v_priority
+                  AND r.due_at >= p_bounds[i] AND r.due_at <= v_now
+                ORDER BY r.due_at, r.id LIMIT 1;
+                CONTINUE WHEN NOT FOUND;
+                v_bounds[i] := least(v_bounds[i], v_first);
+                IF v_more THEN
+                    SELECT array_agg(h.lane_id ORDER BY h.lane_id) INTO v_held
+                    FROM (SELECT unnest(p_held) UNION SELECT t.lane_id FROM unnest(v_taken) AS t) AS h (lane_id);
+                    v_more := false;
+                END IF;
+
+                SELECT coalesce(array_agg(t.token), '{}') INTO v_some
+                FROM (
+                    SELECT w.token
+                    FROM (
+                        SELECT r AS token, r.lane_id
+                        FROM lanekeeper.ready AS r
+                        WHERE r.route = p_routes[i] AND r.priority = v_priority
+                          AND r.due_at >= v_first AND r.due_at <= v_now
+                          AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id
+                        ORDER BY r.due_at, r.id
+                        OFFSET 0
+                        FOR UPDATE SKIP LOCKED
+                    ) AS w
+                    WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))
+                    LIMIT v_room
+                ) AS t;
+                v_taken := v_taken || v_some;
+                v_more := cardinality(v_some) > 0;
+                v_rooms[i] := v_rooms[i] - cardinality(v_some);
+                v_full := v_full OR pass = 1 AND cardinality(v_some) = v_room;
             END LOOP;
         END LOOP;
-        EXIT WHEN NOT v_full OR cardinality(p_routes) = 1 OR cardinality(v_lanes) >= p_limit;
+        EXIT WHEN NOT v_full OR cardinality(p_routes) = 1 OR cardinality(v_taken) >= p_limit;
     END LOOP;
+
+    -- A lane that has two tokens in one walk was locked twice: the later one stays for another time.
+    IF (SELECT count(DISTINCT t.lane_id) FROM unnest(v_taken) AS t) < cardinality(v_taken) THEN
+        PERFORM pg_advisory_unlock(lanekeeper.lane_lock(d.lane_id))
+        FROM (SELECT t.lane_id, count(*) - 1 AS spare FROM unnest(v_taken) AS t GROUP BY 1) AS d
+        CROSS JOIN LATERAL generate_series(1, d.spare);
+        SELECT array_agg(d.token) INTO v_taken
+        FROM (
+            SELECT DISTINCT ON (t.lane_id) t AS token FROM unnest(v_taken) AS t
+            ORDER BY t.lane_id, t.priority DESC, t.due_at, t.id
+        ) AS d;
+    END IF;
 
     RETURN QUERY
     SELECT NULL::bigint, u.route, NULL::smallint, u.bound, NULL::bigint, NULL::bigint, NULL::text, NULL::bigint,
@@ -101,16 +124,16 @@ BEGIN
             WHERE r.route = u.route AND r.priority = l.priority AND r.due_at > v_now
             ORDER BY r.due_at, r.id LIMIT 1
         ) AS n
-        WHERE cardinality(v_lanes) = 0
+        WHERE cardinality(v_taken) = 0
     ) AS n ON true;
 
     -- A statement of its own: its snapshot is taken after the locks.
-    IF cardinality(v_lanes) > 0 THEN
+    IF cardinality(v_taken) > 0 THEN
         RETURN QUERY
         WITH taken AS MATERIALIZED (
-            SELECT u.*, l.session_id, s.name, p.version, p.cursor, p.cursor_day, p.attempts, p.crashes,
-                   p.retry_at, p.parked_at
-            FROM unnest(v_lanes, v_routes, v_priorities, v_dues, v_ids) AS u (lane_id, route, priority, due_at, token_id)
+            SELECT u.lane_id, u.route, u.priority, u.due_at, u.id AS token_id, l.session_id, s.name,
+                   p.version, p.cursor, p.cursor_day, p.attempts, p.crashes, p.retry_at, p.parked_at
+            FROM unnest(v_taken) AS u
             JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id
             JOIN lanekeeper.session AS s ON s.session_id = l.session_id
             CROSS JOIN LATERAL (
@@ -121,7 +144,7 @@ BEGIN
         ), recorded AS (
             INSERT INTO lanekeeper.claim (connection_id, claim_id, lane_ids, versions, crashes)
             SELECT p_connection_id, p_claim_id, array_agg(t.lane_id), array_agg(t.version),
-                   array_agg(CASE WHEN t.crashes = 0 THEN 0 END)
+                   array_agg(CASE WHEN t.crashes < 2 THEN t.crashes END)
             FROM taken AS t
         )
         SELECT t.lane_id, t.route, t.priority, t.due_at, t.token_id, t.session_id, t.name, t.version, t.cursor,
@@ -280,36 +303,53 @@ $$;
 
 -- Takes over from connections that are gone: wakes the lanes that they held. A worker does this for
 -- its own connections, and for those of a worker that is gone as a whole: then the heads that it had
--- taken and not settled are charged a crash, unless the server itself restarted and took the
--- connections with it. A peer that lives takes care of its own; one that is frozen is passed over
--- too, once its connections have been ended (terminate_frozen), without a charge.
+-- taken and not settled are charged a crash each, unless the server itself restarted, crashed or failed
+-- over and took the connections with it. A peer that lives takes care of its own; one that is frozen is taken over once
+-- its connections have been ended (terminate_frozen), without a charge.
 CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
-RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
+RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
 LANGUAGE plpgsql SET search_path = ''
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_connection record;
-    v_charge     boolean;
-    v_lanes      bigint[];
-    v_busy       bigint[];
-    v_woken      bigint := 0;
+    v_worker record;
+    v_charge boolean;
+    v_all    boolean;
+    v_gone   bigint[];
+    v_lanes  bigint[];
+    v_busy   bigint[];
+    v_woken  bigint := 0;
 BEGIN
-    FOR v_connection IN SELECT c.connection_id, c.worker_id, c.opened_at FROM lanekeeper.lane_connection AS c LOOP
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(lanekeeper.connection_lock(v_connection.connection_id));
+    -- By worker, because a lane may stand in the claims of two of its connections: one that was going
+    -- let it go, another took it up. One death is one charge.
+    FOR v_worker IN
+        SELECT c.worker_id, array_agg(c.connection_id) AS connection_ids, min(c.opened_at) AS opened_at,
+               bool_and(c.epoch = e.epoch) AS same_epoch
+        FROM lanekeeper.lane_connection AS c LEFT JOIN lanekeeper.server_epoch AS e ON true
+        GROUP BY c.worker_id
+    LOOP
+        SELECT array_agg(t.connection_id) FILTER (WHERE t.gone), bool_and(t.gone) INTO v_gone, v_all
+        FROM (
+            SELECT u.connection_id, pg_try_advisory_xact_lock(lanekeeper.connection_lock(u.connection_id)) AS gone
+            FROM unnest(v_worker.connection_ids) AS u (connection_id)
+        ) AS t;
+        CONTINUE WHEN v_gone IS NULL;
         v_charge := false;
         -- The own liveness lock would be granted to its own session again: hence the id.
-        IF v_connection.worker_id <> p_own_worker_id THEN
-            v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_connection.worker_id));
+        IF v_worker.worker_id <> p_own_worker_id THEN
+            v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_worker.worker_id));
+            CONTINUE WHEN v_charge AND NOT v_all;
             CONTINUE WHEN NOT v_charge AND EXISTS (
                 SELECT FROM lanekeeper.worker AS w
-                WHERE w.worker_id = v_connection.worker_id
+                WHERE w.worker_id = v_worker.worker_id
                   AND w.beat_at > clock_timestamp() - p_frozen_after_ms * interval '1 ms');
-            v_charge := v_charge AND v_connection.opened_at > pg_postmaster_start_time();
+            v_charge := v_charge AND v_worker.opened_at > pg_postmaster_start_time()
+                AND coalesce(v_worker.same_epoch, false);
         END IF;
-        -- Gone meanwhile: another survivor took it over, or it closed cleanly.
-        CONTINUE WHEN NOT EXISTS (
-            SELECT FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id);
+        -- Some may be gone meanwhile: another survivor took them over, or they closed cleanly.
+        SELECT array_agg(c.connection_id) INTO v_gone
+        FROM lanekeeper.lane_connection AS c WHERE c.connection_id = ANY (v_gone);
+        CONTINUE WHEN v_gone IS NULL;
 
         SELECT array_agg(t.lane_id) FILTER (WHERE t.locked), array_agg(t.lane_id) FILTER (WHERE NOT t.locked)
         INTO v_lanes, v_busy
@@ -317,7 +357,7 @@ BEGIN
             SELECT h.lane_id, pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id)) AS locked
             FROM (
                 SELECT DISTINCT u.lane_id FROM lanekeeper.claim AS c CROSS JOIN unnest(c.lane_ids) AS u (lane_id)
-                WHERE c.connection_id = v_connection.connection_id
+                WHERE c.connection_id = ANY (v_gone)
             ) AS h
         ) AS t;
 
@@ -331,10 +371,14 @@ BEGIN
                     SELECT p.* FROM lanekeeper.progress AS p WHERE p.lane_id = u.lane_id
                     ORDER BY p.version DESC LIMIT 1
                 ) AS p
-                WHERE c.connection_id = v_connection.connection_id
+                WHERE c.connection_id = ANY (v_gone)
                   -- Nothing but other charges happened to the head since the claim.
                   AND p.version - u.version = p.crashes - u.crashes
                   AND p.parked_at IS NULL AND u.lane_id = ANY (v_lanes)
+                  -- A lane that was only being looked at has no head to charge.
+                  AND EXISTS (
+                      SELECT FROM lanekeeper.lane AS l JOIN lanekeeper.event AS e ON e.session_id = l.session_id
+                      WHERE l.lane_id = u.lane_id AND e.seq > p.cursor AND e.day >= p.cursor_day)
             ), gone AS (
                 DELETE FROM lanekeeper.progress AS p USING head AS h
                 WHERE p.lane_id = h.lane_id AND p.version = h.version
@@ -356,22 +400,22 @@ BEGIN
             -- claimed them before they could be charged: if that kills it too, both charges count; if
             -- it settles them, neither does.
             WITH kept AS (
-                DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id
-                RETURNING c.claim_id, c.claimed_at, c.lane_ids, c.versions, c.crashes
+                DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = ANY (v_gone)
+                RETURNING c.connection_id, c.claim_id, c.claimed_at, c.lane_ids, c.versions, c.crashes
             )
             INSERT INTO lanekeeper.claim (connection_id, claim_id, claimed_at, lane_ids, versions, crashes)
-            SELECT v_connection.connection_id, -k.claim_id, k.claimed_at,
+            SELECT k.connection_id, -k.claim_id, k.claimed_at,
                    array_agg(u.lane_id), array_agg(u.version), array_agg(u.crashes)
             FROM kept AS k CROSS JOIN unnest(k.lane_ids, k.versions, k.crashes) AS u (lane_id, version, crashes)
             WHERE u.lane_id = ANY (v_busy)
-            GROUP BY k.claim_id, k.claimed_at;
+            GROUP BY 1, 2, 3;
         ELSE
-            DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id;
-            DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id;
+            DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = ANY (v_gone);
+            DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = ANY (v_gone);
         END IF;
 
-        connection_id := v_connection.connection_id;
-        worker_id := v_connection.worker_id;
+        worker_id := v_worker.worker_id;
+        connections := cardinality(v_gone);
         lanes := coalesce(cardinality(v_lanes), 0);
         v_woken := v_woken + lanes;
         IF lanes > 0 OR v_busy IS NULL THEN

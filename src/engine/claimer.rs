@@ -303,17 +303,23 @@ impl Session<'_> {
 
     async fn claim(&mut self, now: Instant) -> Result<(), SessionError> {
         let routes = self.shared.routes();
-        let walks = self.walks.start(&routes, now);
+        let taken = routes
+            .iter()
+            .filter(|route| self.walks.takes(route))
+            .cloned();
+        let mut places = self.shared.reserve(self.room(), taken);
+        let walks = self.walks.start(&places, now);
         if walks.is_empty() {
             self.walks.nothing(now, self.shared.random());
             self.shared.idle.enter(self.connection_id);
             return Ok(());
         }
-        let limit = self.room();
+        let limit = places.total();
         let claim_id = self.next_claim_id;
         self.next_claim_id += 1;
         // Marked ones too: a spare token of theirs may be due, and session locks are re-entrant.
-        let held: Vec<i64> = self.held.keys().copied().collect();
+        let mut held: Vec<i64> = self.held.keys().copied().collect();
+        held.sort_unstable();
         let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
         let claimed = self
             .ask(
@@ -374,7 +380,7 @@ impl Session<'_> {
                     suspect_claim: None,
                     mark_at,
                     marked: false,
-                    _hold: self.shared.hold(route),
+                    _hold: places.hold(route),
                 },
             );
             let share = self.share(&events);

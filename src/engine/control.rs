@@ -106,10 +106,10 @@ async fn take_over(client: &Client, shared: &Shared) -> Result<(), StoreError> {
     for dead in worker::take_over(client, own_worker_id, frozen_after_ms).await? {
         tracing::warn!(
             worker_id = dead.worker_id,
-            connection_id = dead.connection_id,
+            connections = dead.connections,
             lanes = dead.lanes,
             charged = dead.charged,
-            "took over from a lane connection that is gone"
+            "took over from lane connections that are gone"
         );
     }
     Ok(())

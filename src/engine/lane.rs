@@ -42,7 +42,7 @@ const SETTLE_EVERY: Duration = Duration::from_millis(100);
 /// Events that a lane may have delivered in one holding before it lets others go first.
 const QUANTUM: usize = 1000;
 /// Waits between tries to go idle while a producer holds the append lock, then its token waits.
-const BUSY_WAITS_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
+const BUSY_WAITS_MS: [u64; 5] = [1, 2, 4, 8, 16];
 /// After those: the producer's own token wakes the lane if anything came of its transaction.
 const BUSY_DELAY: Duration = Duration::from_millis(250);
 /// Until a payload that could not be read is tried again.
@@ -200,7 +200,7 @@ impl Runner {
                 .exhaust(seq, day, error, &self.route.subscription);
             return self.ending(judgement).await;
         }
-        let _alone = if crashes > 0 {
+        let _alone = if self.progress.is_suspect() {
             // One suspect at a time in this process, under a claim of its own: a further crash is
             // charged to it and not to whatever it shares the worker with.
             let permit = Arc::clone(&self.context.suspects).acquire_owned().await;

@@ -16,6 +16,8 @@ use crate::subscription::Exhaustion;
 
 /// How long a subscription's lanes wait after its destination said 410 and paused it.
 const GONE_DELAY: Duration = Duration::from_secs(1);
+/// Crashes from which a head is suspect; `lanekeeper.claim` knows the same number.
+const SUSPECT_AFTER: i32 = 2;
 
 /// Why a lane is let go before its events are through.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +93,12 @@ impl Progress {
     /// The attempt that the next delivery of the head is, from 1.
     pub fn attempt(&self) -> u32 {
         u32::try_from(self.attempts).unwrap_or(0).saturating_add(1)
+    }
+
+    /// Whether the head has outlived so many workers that it is delivered alone. One is no ground
+    /// for suspicion: a crash charges everything that the worker held, and that must go on at once.
+    pub fn is_suspect(&self) -> bool {
+        self.crashes >= SUSPECT_AFTER
     }
 
     /// The cursor passes the head.

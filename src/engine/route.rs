@@ -25,11 +25,13 @@ impl Route {
         matches!(self.destination, Destination::Handler(_))
     }
 
-    /// Lanes that may still be taken.
-    pub fn room(&self) -> usize {
-        self.subscription
-            .concurrency
-            .saturating_sub(self.held.load(Ordering::Relaxed))
+    /// Takes up to `wanted` places for lanes; those that no lane gets are given back.
+    pub fn reserve(&self, wanted: usize) -> usize {
+        reserve(&self.held, self.subscription.concurrency, wanted)
+    }
+
+    pub fn give_back(&self, places: usize) {
+        self.held.fetch_sub(places, Ordering::Relaxed);
     }
 
     /// Event types that are never merged; `None` where nothing may be merged.
@@ -40,13 +42,23 @@ impl Route {
             .filter(|_| self.subscription.coalesce)
     }
 
-    /// Counts a lane as held; it is counted out when the hold is dropped.
+    /// A lane takes one of the reserved places; it is free again when the hold is dropped.
     pub fn hold(&self) -> Hold {
-        self.held.fetch_add(1, Ordering::Relaxed);
         Hold {
             held: Arc::clone(&self.held),
         }
     }
+}
+
+/// Adds to `taken` what `wanted` still fits under `limit`: several connections claim at once.
+pub fn reserve(taken: &AtomicUsize, limit: usize, wanted: usize) -> usize {
+    let mut got = 0;
+    taken
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            got = limit.saturating_sub(taken).min(wanted);
+            Some(taken + got)
+        })
+        .map_or(0, |_| got)
 }
 
 /// A lane that is counted as held on its route.

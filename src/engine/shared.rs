@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::budget::{Budget, Share};
 use super::claimer::Request;
 use super::lane;
-use super::route::{Hold, Route, RouteTable};
+use super::route::{Hold, Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
@@ -75,11 +75,22 @@ impl Shared {
         self.held.load(Ordering::Relaxed)
     }
 
-    pub fn hold(&self, route: &Route) -> LaneHold {
-        self.held.fetch_add(1, Ordering::Relaxed);
-        LaneHold {
+    /// Takes places for up to `wanted` lanes, on the worker and on each route, before they are
+    /// claimed: all lane connections wake at once and would else take the same room.
+    pub fn reserve(&self, wanted: usize, routes: impl Iterator<Item = Arc<Route>>) -> Places {
+        let total = reserve(&self.held, self.settings.max_lanes, wanted);
+        let routes = if total == 0 {
+            Vec::new()
+        } else {
+            routes
+                .map(|route| (route.reserve(total), route))
+                .filter(|(places, _)| *places > 0)
+                .collect()
+        };
+        Places {
             held: Arc::clone(&self.held),
-            _route: route.hold(),
+            total,
+            routes,
         }
     }
 
@@ -102,6 +113,54 @@ impl Shared {
             suspects: Arc::clone(&self.suspects),
             budget: Arc::clone(&self.budget),
             pool: self.pool.clone(),
+        }
+    }
+}
+
+/// Places that are taken and have no lane yet; given back when dropped.
+pub struct Places {
+    held: Arc<AtomicUsize>,
+    total: usize,
+    routes: Vec<(usize, Arc<Route>)>,
+}
+
+impl Places {
+    /// Lanes that may be claimed.
+    pub fn total(&self) -> usize {
+        if self.routes.is_empty() {
+            0
+        } else {
+            self.total
+        }
+    }
+
+    /// Each route with its places.
+    pub fn routes(&self) -> impl Iterator<Item = (&Route, usize)> {
+        self.routes
+            .iter()
+            .map(|(places, route)| (&**route, *places))
+    }
+
+    /// A lane of this route was claimed within its places.
+    pub fn hold(&mut self, route: &Route) -> LaneHold {
+        self.total = self.total.saturating_sub(1);
+        for (places, reserved) in &mut self.routes {
+            if reserved.id() == route.id() {
+                *places = places.saturating_sub(1);
+            }
+        }
+        LaneHold {
+            held: Arc::clone(&self.held),
+            _route: route.hold(),
+        }
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.total, Ordering::Relaxed);
+        for (places, route) in &self.routes {
+            route.give_back(*places);
         }
     }
 }

@@ -131,12 +131,17 @@ impl Session<'_> {
     async fn round(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         let routes = self.shared.routes();
-        let walks = self.walks.start(&routes, now);
+        let taken = routes
+            .iter()
+            .filter(|route| self.walks.takes(route))
+            .cloned();
+        let mut places = self.shared.reserve(CLAIM_LIMIT, taken);
+        let walks = self.walks.start(&places, now);
         let claim_id = self.next_claim_id();
         let claimed = if walks.is_empty() {
             claim::Claimed::default()
         } else {
-            let limit = i32::try_from(CLAIM_LIMIT).unwrap_or(i32::MAX);
+            let limit = i32::try_from(places.total()).unwrap_or(i32::MAX);
             claim::claim(
                 &self.client,
                 &self.claim,
@@ -166,7 +171,7 @@ impl Session<'_> {
             let Some(route) = routes.get(lane.token.route) else {
                 unreachable!("only active routes are walked")
             };
-            let _hold = self.shared.hold(route);
+            let _hold = places.hold(route);
             self.lane(lane, route).await?;
             self.unlock(&[lane_id], &[]).await?;
         }
@@ -266,7 +271,7 @@ impl Session<'_> {
             );
             return Ok(stop(progress.exhaust(seq, day, error, subscription)));
         }
-        let suspect = (progress.crashes > 0).then(|| self.next_claim_id());
+        let suspect = progress.is_suspect().then(|| self.next_claim_id());
         if let Some(claim_id) = suspect {
             let charged = (lane.lane_id, progress.version, progress.crashes);
             settle::record_suspect(&self.client, self.connection_id, claim_id, charged).await?;

@@ -14,8 +14,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::route::RouteTable;
+use super::route::Route;
 use super::settings::WorkerSettings;
+use super::shared::Places;
 use crate::store::claim::{RouteState, RouteWalk};
 
 /// Between full walks, and no less often than the poll floor.
@@ -66,19 +67,22 @@ impl Walks {
         self.step = FIRST_STEP;
     }
 
-    /// The routes that have room, each with the bound from which to walk it.
-    pub fn start(&mut self, routes: &RouteTable, now: Instant) -> Vec<RouteWalk> {
+    /// Whether this connection delivers what the route sends.
+    pub fn takes(&self, route: &Route) -> bool {
+        route.is_transactional() == (self.kind == Kind::Handlers)
+    }
+
+    /// The routes that have places, each with the bound from which to walk it.
+    pub fn start(&mut self, places: &Places, now: Instant) -> Vec<RouteWalk> {
         let full = self.full_at <= now;
         if full {
             self.full_at = now + FULL_WALK_EVERY.min(self.poll_floor);
         }
-        routes
-            .iter()
-            .filter(|route| route.room() > 0)
-            .filter(|route| route.is_transactional() == (self.kind == Kind::Handlers))
-            .map(|route| RouteWalk {
+        places
+            .routes()
+            .map(|(route, places)| RouteWalk {
                 route: route.id(),
-                room: i32::try_from(route.room()).unwrap_or(i32::MAX),
+                room: i32::try_from(places).unwrap_or(i32::MAX),
                 bound: match self.bounds.get(&route.id()) {
                     Some(bound) if !full => *bound,
                     _ => Timestamp::UNIX_EPOCH,

@@ -87,9 +87,9 @@ mod tests {
             server.other_connections = others;
             connections(&server, &config, replicas).status
         };
-        // 14 each, of 97.
-        assert_eq!(of(0, 6), Status::Ok);
-        assert_eq!(of(20, 6), Status::Warn);
-        assert_eq!(of(0, 7), Status::Fail);
+        // 10 each, of 97.
+        assert_eq!(of(0, 9), Status::Ok);
+        assert_eq!(of(20, 9), Status::Warn);
+        assert_eq!(of(0, 10), Status::Fail);
     }
 }

@@ -46,11 +46,11 @@ async fn a_database_that_is_well_passes() {
 async fn what_is_wrong_with_the_database_is_found() {
     let db = subscribed(&["audit"]).await;
     let client = db.connect().await;
-    let today = "SELECT to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')";
-    let tomorrow: String = client.query_one(today, &[]).await.unwrap().get(0);
+    let today = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')";
+    let today: String = client.query_one(today, &[]).await.unwrap().get(0);
     client
         .batch_execute(&format!(
-            "DROP TABLE lanekeeper.event_{tomorrow};
+            "DROP TABLE lanekeeper.event_{today};
              INSERT INTO lanekeeper.worker (worker_id, version, beat_at, started_at, host, pid, release, state)
              VALUES (7, 1, now() - interval '1 minute', now(), 'node-a', 42, '0.1.0', 'running');
              UPDATE lanekeeper.subscription SET settings = '{{\"nonsense\": 1}}'"

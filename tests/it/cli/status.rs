@@ -32,8 +32,8 @@ async fn hold(db: &TestDb, lane_id: i64) -> tokio_postgres::Client {
     let client = db.connect().await;
     client
         .batch_execute(&format!(
-            "INSERT INTO lanekeeper.lane_connection (worker_id, backend_pid, backend_start)
-             VALUES (7, pg_backend_pid(), now());
+            "INSERT INTO lanekeeper.lane_connection (worker_id, backend_pid, backend_start, epoch)
+             VALUES (7, pg_backend_pid(), now(), gen_random_uuid());
              INSERT INTO lanekeeper.worker (worker_id, version, started_at, host, pid, release, state)
              VALUES (7, 1, now(), 'node-a', 42, '0.1.0', 'running');
              SELECT pg_advisory_lock(lanekeeper.lane_lock({lane_id}))"

@@ -160,10 +160,6 @@ async fn the_effect_happens_exactly_once_through_crashes_and_cut_connections() {
     })
     .await;
     assert_exactly_once(&bed, 8, 25).await;
-    assert!(
-        ledger.calls.load(Ordering::SeqCst) > 200,
-        "some were rolled back and handled again"
-    );
     survivor.stop().await;
 }
 
