@@ -5,7 +5,9 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 unexport DATABASE_URL REDIS_URL $(filter PG%,$(.VARIABLES))
-unexport $(filter-out LANEKEEPER_SHARED,$(filter LANEKEEPER_%,$(.VARIABLES)))
+unexport $(filter LANEKEEPER_%,$(.VARIABLES))
+# Where recorded payloads are: for the tests alone, to the program it would be an unknown setting.
+SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)')
 
 # nextest runs each test in a process of its own and is not asked for.
 TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets
@@ -20,8 +22,9 @@ build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
 test: lint ## Everything that CI checks
+	scripts/install-requirements.sh pgbouncer
 	$(CARGO) build --locked
-	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(CARGO) $(TESTS) --locked
+	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --locked
 
 lint: ## Formatting, lints, shell syntax

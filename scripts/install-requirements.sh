@@ -95,6 +95,13 @@ require_postgres() {
     has_postgres || fail "this system's PostgreSQL is none of 14 to 18; see https://www.postgresql.org/download/"
 }
 
+# Only the tests of poolers need it, and they skip themselves.
+require_pgbouncer() {
+    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ||
+        (install pgbouncer pgbouncer pgbouncer pgbouncer) ||
+        say "without pgbouncer: what needs it is skipped"
+}
+
 # require_component NAME COMMAND
 require_component() {
     cargo "$2" --version >/dev/null 2>&1 && return

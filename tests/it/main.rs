@@ -9,6 +9,7 @@
 mod support;
 
 mod apply;
+mod bad_input;
 mod cli;
 mod command;
 mod config;
@@ -19,6 +20,7 @@ mod engine;
 mod harness;
 mod hooks;
 mod pipeline;
+mod pooler;
 mod process;
 mod readme;
 mod requirements;

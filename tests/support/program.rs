@@ -10,7 +10,9 @@ pub fn lanekeeper() -> Command {
         let configures = ["LANEKEEPER_", "PG", "OTEL_"]
             .iter()
             .any(|prefix| text.starts_with(prefix))
-            || ["DATABASE_URL", "REDIS_URL", "RUST_LOG"].contains(&text.as_ref());
+            || ["DATABASE_URL", "REDIS_URL", "RUST_LOG"].contains(&text.as_ref())
+            // Where the spool is: a worker would send it, to the test's database.
+            || ["HOME", "XDG_STATE_HOME"].contains(&text.as_ref());
         if configures {
             command.env_remove(&name);
         }

@@ -4,6 +4,7 @@ pub mod bed;
 
 mod appending;
 mod chaos;
+mod exhausted_order;
 mod exhaustion;
 mod failures;
 mod filters;

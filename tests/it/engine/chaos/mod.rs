@@ -1,7 +1,7 @@
 //! A1 to A5, I1, I4, I13 under everything at once: producers of every kind, an operator, a cutter of
 //! connections, and a destination that fails as it likes. What must hold is worked out from the log.
 //!
-//! Each run prints its seed; LANEKEEPER_TEST_SEED repeats its choices, though not their timing.
+//! Each run prints its seed; TEST_SEED repeats its choices, though not their timing.
 
 mod trouble;
 
@@ -181,7 +181,7 @@ async fn run(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_doubled_or_reordered_whatever_happens_at_once() {
-    if let Ok(seed) = std::env::var("LANEKEEPER_TEST_SEED") {
+    if let Ok(seed) = std::env::var("TEST_SEED") {
         return run(seed.parse().unwrap()).await;
     }
     for _ in 0..RUNS {
