@@ -176,7 +176,7 @@ impl Runner {
                 },
             }
             self.delivered += 1;
-            if self.settled_at.elapsed() > SETTLE_EVERY {
+            if self.settled_at.elapsed() > SETTLE_EVERY || self.progress.must_settle() {
                 match self.settle(Stop::new(Operation::Keep)).await {
                     Some(Reply {
                         settled: Settled::Done,

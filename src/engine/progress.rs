@@ -203,6 +203,13 @@ impl Progress {
         self.changed = true;
     }
 
+    /// Whether the next event must wait for a settlement. An exhausted event that is not on record
+    /// as such would come again after a lost connection, behind a successor that was accepted.
+    pub fn must_settle(&self) -> bool {
+        let coalesced = |outcome: &Outcome| matches!(outcome.kind, OutcomeKind::Coalesced { .. });
+        !self.outcomes.iter().all(coalesced)
+    }
+
     /// What is to be written now. The outcomes go with it.
     pub fn settlement(&mut self, stop: Stop, history: bool) -> Settlement {
         let moved = self.cursor > self.settled_cursor;
