@@ -33,11 +33,11 @@ use crate::store::{ErrorClass, StoreError, worker};
 pub use super::shared::LaneContext;
 
 /// Lanes taken in one claim: enough to spread its cost, few enough to share a backlog fairly.
-const CLAIM_LIMIT: usize = 100;
+const CLAIM_LIMIT: usize = 256;
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
 const INLINE_BYTES: i32 = 4096;
 /// Lanes in one settlement.
-const SETTLE_LIMIT: usize = 200;
+const SETTLE_LIMIT: usize = 512;
 /// How long a lane waits whose settlement the server refuses.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 /// Between two tries to open the connection.
@@ -138,7 +138,10 @@ impl TrustGuard {
             let _ = connection.await;
             losing.lose();
         });
-        Self { trust: Arc::clone(trust), tasks: [watch, end] }
+        Self {
+            trust: Arc::clone(trust),
+            tasks: [watch, end],
+        }
     }
 }
 
@@ -407,8 +410,8 @@ impl Session<'_> {
     fn rows_per_lane(&self, lanes: usize) -> usize {
         let inline = usize::try_from(INLINE_BYTES).unwrap_or(0);
         let fitting = self.shared.budget.room() / inline / lanes.max(1);
-        // Small events are the rule: eight times as many, and one fetch may pass the bound.
-        (fitting * 8).clamp(1, self.shared.settings.batch)
+        // Small events are the rule: four times as many, and one fetch may pass the bound.
+        (fitting * 4).clamp(1, self.shared.settings.batch)
     }
 
     fn share(&self, events: &[fetch::FetchedEvent]) -> Share {

@@ -265,8 +265,9 @@ impl Runner {
         };
         let delivering = AssertUnwindSafe(self.route.adapter.deliver(&delivery)).catch_unwind();
         let aborting = &self.context.aborting;
-        let aborted =
-            self.aborted.get_or_insert_with(|| Box::pin(aborting.clone().cancelled_owned()));
+        let aborted = self
+            .aborted
+            .get_or_insert_with(|| Box::pin(aborting.clone().cancelled_owned()));
         let verdict = tokio::select! {
             biased;
             verdict = delivering => verdict,

@@ -42,12 +42,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(
-        database: Config,
-        pool: Pool,
-        settings: WorkerSettings,
-        identity: Identity,
-    ) -> Self {
+    pub fn new(database: Config, pool: Pool, settings: WorkerSettings, identity: Identity) -> Self {
         Self {
             database,
             pool,

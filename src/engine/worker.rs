@@ -131,7 +131,10 @@ impl Worker {
     pub async fn stop(self) -> Stopped {
         self.shared.stopping.cancel();
         let mut draining = futures_util::future::join_all(self.claimers);
-        let stopped = if timeout(self.shared.settings.shutdown_grace, &mut draining).await.is_ok() {
+        let stopped = if timeout(self.shared.settings.shutdown_grace, &mut draining)
+            .await
+            .is_ok()
+        {
             Stopped::Clean
         } else {
             let lanes = self.shared.held();

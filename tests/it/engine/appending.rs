@@ -37,15 +37,25 @@ async fn two_producers_that_commit_in_reverse_order_leave_no_gap_and_lose_nothin
         two.batch_execute("COMMIT").await.unwrap();
         seq
     });
-    wait_until(LIMIT, "the second producer waits for the first", async || {
-        bed.count("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
+    wait_until(
+        LIMIT,
+        "the second producer waits for the first",
+        async || {
+            bed.count(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            )
             .await
-            >= 1
-    })
+                >= 1
+        },
+    )
     .await;
     one.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(waiting.await.unwrap(), 1, "what was rolled back leaves no gap");
+    assert_eq!(
+        waiting.await.unwrap(),
+        1,
+        "what was rolled back leaves no gap"
+    );
     bed.drained().await;
     assert_eq!(seqs(&bed, "a").await, [1]);
     assert_eq!(bed.accepted()["a"], [1]);
@@ -82,7 +92,9 @@ async fn a_lane_under_an_open_append_does_not_spin() {
     open.batch_execute("BEGIN").await.unwrap();
     enqueue(&open, "busy", "uncommitted").await;
     wait_until(LIMIT, "the first event is settled", async || {
-        bed.count("SELECT max(cursor) FROM lanekeeper.progress").await == 1
+        bed.count("SELECT max(cursor) FROM lanekeeper.progress")
+            .await
+            == 1
     })
     .await;
     let version = "SELECT coalesce(max(id), 0) FROM lanekeeper.ready";
@@ -97,14 +109,23 @@ async fn a_lane_under_an_open_append_does_not_spin() {
 }
 
 async fn begin(client: &Client, level: &str) {
-    client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.unwrap();
+    client
+        .batch_execute(&format!("BEGIN ISOLATION LEVEL {level}"))
+        .await
+        .unwrap();
     // Takes the snapshot.
-    client.query_one("SELECT count(*) FROM lanekeeper.event", &[]).await.unwrap();
+    client
+        .query_one("SELECT count(*) FROM lanekeeper.event", &[])
+        .await
+        .unwrap();
 }
 
 async fn try_enqueue(client: &Client, session: &str) -> Result<i64, SqlState> {
     client
-        .query_one("SELECT seq FROM lanekeeper.enqueue('runs', $1, 'step', '{}')", &[&session])
+        .query_one(
+            "SELECT seq FROM lanekeeper.enqueue('runs', $1, 'step', '{}')",
+            &[&session],
+        )
         .await
         .map(|row| row.get(0))
         .map_err(|error| error.code().cloned().unwrap())
@@ -132,7 +153,11 @@ async fn a_stale_snapshot_is_a_serialization_failure_and_never_a_gap_or_a_duplic
             try_enqueue(&stale, &name).await.unwrap();
             stale.batch_execute("COMMIT").await.unwrap();
             let seqs = seqs(&bed, &name).await;
-            assert_eq!(seqs, (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(), "{name}");
+            assert_eq!(
+                seqs,
+                (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(),
+                "{name}"
+            );
         }
     }
     let worker = bed.worker().await;
@@ -155,7 +180,10 @@ async fn a_stale_snapshot_across_midnight_is_refused_too() {
     begin(&stale, "REPEATABLE READ").await;
     bed.enqueue("s1", "step").await;
     // The unseen event, moved to the day between: no key of today's conflicts with it.
-    bed.client.batch_execute("UPDATE lanekeeper.event SET day = current_date - 1 WHERE seq = 2").await.unwrap();
+    bed.client
+        .batch_execute("UPDATE lanekeeper.event SET day = current_date - 1 WHERE seq = 2")
+        .await
+        .unwrap();
     let refused = try_enqueue(&stale, "s1").await.unwrap_err();
     assert_eq!(refused, SqlState::T_R_SERIALIZATION_FAILURE);
 }
@@ -181,10 +209,17 @@ async fn a_rolled_back_savepoint_leaves_no_gap() {
 async fn a_first_event_whose_savepoint_was_rolled_back_leaves_the_session_usable() {
     let bed = Bed::new().await;
     let other = bed.db.connect().await;
-    bed.client.batch_execute("BEGIN; SAVEPOINT a").await.unwrap();
+    bed.client
+        .batch_execute("BEGIN; SAVEPOINT a")
+        .await
+        .unwrap();
     bed.enqueue("s1", "gone").await;
     bed.client.batch_execute("ROLLBACK TO a").await.unwrap();
-    assert_eq!(enqueue(&other, "s1", "step").await, 1, "its lock is free again");
+    assert_eq!(
+        enqueue(&other, "s1", "step").await,
+        1,
+        "its lock is free again"
+    );
     assert_eq!(bed.enqueue("s1", "step").await, 2);
     bed.client.batch_execute("COMMIT").await.unwrap();
     let worker = bed.worker().await;
@@ -224,7 +259,11 @@ async fn bulk_calls_that_create_the_same_sessions_in_different_orders_do_not_dea
     let total: usize = bed.accepted().values().map(Vec::len).sum();
     assert_eq!(total, 4 * 5 * 100);
     for (session, seqs) in bed.accepted() {
-        assert_eq!(seqs, (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(), "{session}");
+        assert_eq!(
+            seqs,
+            (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(),
+            "{session}"
+        );
     }
     worker.stop().await;
 }
@@ -280,7 +319,14 @@ async fn a_session_continues_its_numbers_after_its_partition_was_dropped() {
         )
         .await
         .unwrap();
-    let row = bed.client.query_one("SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)", &[]).await.unwrap();
+    let row = bed
+        .client
+        .query_one(
+            "SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)",
+            &[],
+        )
+        .await
+        .unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 0));
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.event").await, 0);
     assert_eq!(bed.enqueue("s1", "step").await, 3);
@@ -298,7 +344,14 @@ async fn a_partition_that_a_lane_still_needs_is_kept() {
         )
         .await
         .unwrap();
-    let row = bed.client.query_one("SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)", &[]).await.unwrap();
+    let row = bed
+        .client
+        .query_one(
+            "SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)",
+            &[],
+        )
+        .await
+        .unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, 1));
     let worker = bed.worker().await;
     bed.drained().await;
@@ -311,11 +364,21 @@ async fn a_producer_makes_the_partition_that_nobody_made_ahead() {
     let bed = Bed::new().await;
     let name: String = bed
         .client
-        .query_one("SELECT 'event_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')", &[])
+        .query_one(
+            "SELECT 'event_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')",
+            &[],
+        )
         .await
         .unwrap()
         .get(0);
-    bed.client.batch_execute(&format!("DROP TABLE lanekeeper.{name}")).await.unwrap();
+    bed.client
+        .batch_execute(&format!("DROP TABLE lanekeeper.{name}"))
+        .await
+        .unwrap();
     assert_eq!(bed.enqueue("s1", "step").await, 1);
-    assert_eq!(bed.count(&format!("SELECT count(*) FROM lanekeeper.{name}")).await, 1);
+    assert_eq!(
+        bed.count(&format!("SELECT count(*) FROM lanekeeper.{name}"))
+            .await,
+        1
+    );
 }

@@ -7,7 +7,11 @@ use super::bed::{Bed, Sub, enqueue};
 /// Many producers, few sessions, lanes that go idle all the time: each append races a settlement.
 async fn race(isolation: &str) {
     let bed = Bed::new().await;
-    bed.subscribe(&Sub { name: "second", ..Sub::default() }).await;
+    bed.subscribe(&Sub {
+        name: "second",
+        ..Sub::default()
+    })
+    .await;
     let workers = [bed.worker().await, bed.worker().await];
     let producers: Vec<_> = (0..4)
         .map(|producer: u64| {
@@ -16,7 +20,9 @@ async fn race(isolation: &str) {
             tokio::spawn(async move {
                 let client = crate::support::connect(&url).await;
                 client
-                    .batch_execute(&format!("SET default_transaction_isolation = '{isolation}'"))
+                    .batch_execute(&format!(
+                        "SET default_transaction_isolation = '{isolation}'"
+                    ))
                     .await
                     .unwrap();
                 let mut sent = 0;
@@ -29,7 +35,8 @@ async fn race(isolation: &str) {
                             assert_eq!(error.code().unwrap().code(), "40001", "{error:?}");
                         }
                     }
-                    tokio::time::sleep(Duration::from_millis((round * 13 + producer * 5) % 11)).await;
+                    tokio::time::sleep(Duration::from_millis((round * 13 + producer * 5) % 11))
+                        .await;
                 }
                 sent
             })
@@ -42,7 +49,10 @@ async fn race(isolation: &str) {
     bed.drained().await;
     let count = bed.count("SELECT count(*) FROM lanekeeper.event").await;
     assert_eq!(count, sent);
-    assert_eq!(bed.fake.seen().accepted().len(), usize::try_from(sent).unwrap() * 2);
+    assert_eq!(
+        bed.fake.seen().accepted().len(),
+        usize::try_from(sent).unwrap() * 2
+    );
     for worker in workers {
         worker.stop().await;
     }
@@ -75,7 +85,9 @@ async fn a_lane_does_not_go_idle_while_an_append_is_uncommitted() {
     enqueue(&open, "s1", "two").await;
     bed.fake.release("s1");
     crate::support::wait_until(super::bed::LIMIT, "the first is settled", async || {
-        bed.count("SELECT max(cursor) FROM lanekeeper.progress").await == 1
+        bed.count("SELECT max(cursor) FROM lanekeeper.progress")
+            .await
+            == 1
     })
     .await;
     assert!(
