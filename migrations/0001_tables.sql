@@ -278,8 +278,8 @@ CREATE TABLE lanekeeper.claim (
     claimed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     lane_ids      bigint[] NOT NULL,
     versions      bigint[] NOT NULL,
-    -- As they were at the claim. NULL for a lane that had some: its head is delivered alone, under
-    -- a row of its own, so that it is not charged for what it shares a worker with.
+    -- As they were at the claim. NULL for a lane whose head has outlived two workers: it is delivered
+    -- alone, under a row of its own, so that it is not charged for what it shares a worker with.
     crashes       int[] NOT NULL,
     PRIMARY KEY (connection_id, claim_id)
 );

@@ -15,8 +15,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497496566228844544 + worker_id;
 -- and retry_in_ms, if the walk took nothing, the time until the route's next token is due.
 --
 -- OFFSET 0 keeps the lock above the walk whatever the plan below is, and LIMIT stops the walk: no lock
--- is taken that is not returned. The tokens themselves are not locked: one that its holder deletes
--- meanwhile leads to a lane whose progress, read after the lock, says that there is nothing to do.
+-- is taken that is not returned. Rows are locked as they are walked, and skipped where another claim or
+-- a settlement is at them: what is skipped is seen by the next walk.
 -- Index: ready's primary key.
 CREATE FUNCTION lanekeeper.claim(
     p_connection_id bigint, p_claim_id bigint,
@@ -83,11 +83,12 @@ BEGIN
                         FROM lanekeeper.ready AS r
                         WHERE r.route = p_routes[i] AND r.priority = v_priority
                           AND r.due_at >= v_first AND r.due_at <= v_now
+                          AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id
                         ORDER BY r.due_at, r.id
                         OFFSET 0
+                        FOR UPDATE SKIP LOCKED
                     ) AS w
-                    WHERE v_held[width_bucket(w.lane_id, v_held)] IS DISTINCT FROM w.lane_id
-                      AND pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))
+                    WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))
                     LIMIT v_room
                 ) AS t;
                 v_taken := v_taken || v_some;
@@ -143,7 +144,7 @@ BEGIN
         ), recorded AS (
             INSERT INTO lanekeeper.claim (connection_id, claim_id, lane_ids, versions, crashes)
             SELECT p_connection_id, p_claim_id, array_agg(t.lane_id), array_agg(t.version),
-                   array_agg(CASE WHEN t.crashes = 0 THEN 0 END)
+                   array_agg(CASE WHEN t.crashes < 2 THEN t.crashes END)
             FROM taken AS t
         )
         SELECT t.lane_id, t.route, t.priority, t.due_at, t.token_id, t.session_id, t.name, t.version, t.cursor,
@@ -302,41 +303,58 @@ $$;
 
 -- Takes over from connections that are gone: wakes the lanes that they held. A worker does this for
 -- its own connections, and for those of a worker that is gone as a whole: then the heads that it had
--- taken and not settled are charged a crash, unless the server itself restarted and took the
--- connections with it. A peer that lives takes care of its own; one that is frozen is passed over
--- too, once its connections have been ended (terminate_frozen), without a charge.
+-- taken and not settled are charged a crash each, unless the server itself restarted and took the
+-- connections with it. A peer that lives takes care of its own; one that is frozen is taken over once
+-- its connections have been ended (terminate_frozen), without a charge.
 CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
-RETURNS TABLE (connection_id bigint, worker_id bigint, lanes bigint, charged bigint)
+RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
 LANGUAGE plpgsql SET search_path = ''
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_connection record;
-    v_charge     boolean;
-    v_lanes      bigint[];
+    v_worker record;
+    v_charge boolean;
+    v_all    boolean;
+    v_gone   bigint[];
+    v_lanes  bigint[];
+    v_busy   bigint[];
+    v_woken  bigint := 0;
 BEGIN
-    FOR v_connection IN SELECT c.connection_id, c.worker_id, c.opened_at FROM lanekeeper.lane_connection AS c LOOP
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(lanekeeper.connection_lock(v_connection.connection_id));
+    -- By worker, because a lane may stand in the claims of two of its connections: one that was going
+    -- let it go, another took it up. One death is one charge.
+    FOR v_worker IN
+        SELECT c.worker_id, array_agg(c.connection_id) AS connection_ids, min(c.opened_at) AS opened_at
+        FROM lanekeeper.lane_connection AS c GROUP BY c.worker_id
+    LOOP
+        SELECT array_agg(t.connection_id) FILTER (WHERE t.gone), bool_and(t.gone) INTO v_gone, v_all
+        FROM (
+            SELECT u.connection_id, pg_try_advisory_xact_lock(lanekeeper.connection_lock(u.connection_id)) AS gone
+            FROM unnest(v_worker.connection_ids) AS u (connection_id)
+        ) AS t;
+        CONTINUE WHEN v_gone IS NULL;
         v_charge := false;
         -- The own liveness lock would be granted to its own session again: hence the id.
-        IF v_connection.worker_id <> p_own_worker_id THEN
-            v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_connection.worker_id));
+        IF v_worker.worker_id <> p_own_worker_id THEN
+            v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_worker.worker_id));
+            CONTINUE WHEN v_charge AND NOT v_all;
             CONTINUE WHEN NOT v_charge AND EXISTS (
                 SELECT FROM lanekeeper.worker AS w
-                WHERE w.worker_id = v_connection.worker_id
+                WHERE w.worker_id = v_worker.worker_id
                   AND w.beat_at > clock_timestamp() - p_frozen_after_ms * interval '1 ms');
-            v_charge := v_charge AND v_connection.opened_at > pg_postmaster_start_time();
+            v_charge := v_charge AND v_worker.opened_at > pg_postmaster_start_time();
         END IF;
-        -- Gone meanwhile: another survivor took it over, or it closed cleanly.
-        DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = v_connection.connection_id;
-        CONTINUE WHEN NOT FOUND;
+        -- Some may be gone meanwhile: another survivor took them over, or they closed cleanly.
+        SELECT array_agg(c.connection_id) INTO v_gone
+        FROM lanekeeper.lane_connection AS c WHERE c.connection_id = ANY (v_gone);
+        CONTINUE WHEN v_gone IS NULL;
 
-        SELECT array_agg(t.lane_id) FILTER (WHERE t.locked) INTO v_lanes
+        SELECT array_agg(t.lane_id) FILTER (WHERE t.locked), array_agg(t.lane_id) FILTER (WHERE NOT t.locked)
+        INTO v_lanes, v_busy
         FROM (
             SELECT h.lane_id, pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id)) AS locked
             FROM (
                 SELECT DISTINCT u.lane_id FROM lanekeeper.claim AS c CROSS JOIN unnest(c.lane_ids) AS u (lane_id)
-                WHERE c.connection_id = v_connection.connection_id
+                WHERE c.connection_id = ANY (v_gone)
             ) AS h
         ) AS t;
 
@@ -350,10 +368,14 @@ BEGIN
                     SELECT p.* FROM lanekeeper.progress AS p WHERE p.lane_id = u.lane_id
                     ORDER BY p.version DESC LIMIT 1
                 ) AS p
-                WHERE c.connection_id = v_connection.connection_id
+                WHERE c.connection_id = ANY (v_gone)
                   -- Nothing but other charges happened to the head since the claim.
                   AND p.version - u.version = p.crashes - u.crashes
                   AND p.parked_at IS NULL AND u.lane_id = ANY (v_lanes)
+                  -- A lane that was only being looked at has no head to charge.
+                  AND EXISTS (
+                      SELECT FROM lanekeeper.lane AS l JOIN lanekeeper.event AS e ON e.session_id = l.session_id
+                      WHERE l.lane_id = u.lane_id AND e.seq > p.cursor AND e.day >= p.cursor_day)
             ), gone AS (
                 DELETE FROM lanekeeper.progress AS p USING head AS h
                 WHERE p.lane_id = h.lane_id AND p.version = h.version
@@ -370,12 +392,32 @@ BEGIN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
         SELECT l.route, 0, clock_timestamp(), l.lane_id
         FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;
-        DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = v_connection.connection_id;
+        IF v_busy IS NOT NULL THEN
+            -- The server may be releasing these locks right now, one by one: look again. Or somebody
+            -- claimed them before they could be charged: if that kills it too, both charges count; if
+            -- it settles them, neither does.
+            WITH kept AS (
+                DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = ANY (v_gone)
+                RETURNING c.connection_id, c.claim_id, c.claimed_at, c.lane_ids, c.versions, c.crashes
+            )
+            INSERT INTO lanekeeper.claim (connection_id, claim_id, claimed_at, lane_ids, versions, crashes)
+            SELECT k.connection_id, -k.claim_id, k.claimed_at,
+                   array_agg(u.lane_id), array_agg(u.version), array_agg(u.crashes)
+            FROM kept AS k CROSS JOIN unnest(k.lane_ids, k.versions, k.crashes) AS u (lane_id, version, crashes)
+            WHERE u.lane_id = ANY (v_busy)
+            GROUP BY 1, 2, 3;
+        ELSE
+            DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = ANY (v_gone);
+            DELETE FROM lanekeeper.lane_connection AS c WHERE c.connection_id = ANY (v_gone);
+        END IF;
 
-        connection_id := v_connection.connection_id;
-        worker_id := v_connection.worker_id;
+        worker_id := v_worker.worker_id;
+        connections := cardinality(v_gone);
         lanes := coalesce(cardinality(v_lanes), 0);
-        RETURN NEXT;
+        v_woken := v_woken + lanes;
+        IF lanes > 0 OR v_busy IS NULL THEN
+            RETURN NEXT;
+        END IF;
     END LOOP;
 
     DELETE FROM lanekeeper.worker AS w
@@ -383,7 +425,9 @@ BEGIN
       AND w.beat_at < clock_timestamp() - interval '10 s'
       AND w.worker_id <> p_own_worker_id
       AND pg_try_advisory_xact_lock(lanekeeper.worker_lock(w.worker_id));
-    PERFORM lanekeeper.ring();
+    IF v_woken > 0 THEN
+        PERFORM lanekeeper.ring();
+    END IF;
 END
 $$;
 

@@ -26,9 +26,12 @@ AS $$
 $$;
 
 -- One operator action on one lane: retry (now), skip (the head), park, unpark. Waits for a running
--- delivery up to 5 s. Returns the lane's new state. SQLSTATEs: LK006 invalid, LK007 lane busy.
-CREATE FUNCTION lanekeeper.change_lane(p_lane_id bigint, p_action text, p_reason text DEFAULT NULL)
-RETURNS text
+-- delivery up to 5 s. With p_head, nothing is done unless that seq is still the head: what an
+-- operator saw may have been delivered since. Returns the lane's new state. SQLSTATEs: LK006 invalid,
+-- LK007 lane busy, LK008 another head.
+CREATE FUNCTION lanekeeper.change_lane(
+    p_lane_id bigint, p_action text, p_reason text DEFAULT NULL, p_head bigint DEFAULT NULL
+) RETURNS text
 LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '5s'
 AS $$
 DECLARE
@@ -53,6 +56,11 @@ BEGIN
     SELECT p.* INTO STRICT v_progress FROM lanekeeper.progress AS p
     WHERE p.lane_id = p_lane_id ORDER BY p.version DESC LIMIT 1;
     v_head := lanekeeper.lane_head(v_lane.session_id, v_progress.cursor, v_progress.cursor_day, v_lane.events);
+    IF p_head <> coalesce(v_head, 0) THEN
+        RAISE EXCEPTION USING ERRCODE = 'LK008',
+            MESSAGE = format('seq %s is not the head of lane %s any more: nothing was changed', p_head, p_lane_id),
+            HINT = 'Look at the lane again with `lanekeeper lane show`.';
+    END IF;
 
     CASE p_action
     WHEN 'park' THEN

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::BenchError;
 use crate::adapter::{Adapter, Delivery, Verdict};
-use crate::engine::AdapterSource;
+use crate::engine::{Destination, DestinationSource};
 use crate::store::subscription::Subscription;
 
 /// Sessions whose name starts so are never accepted.
@@ -43,13 +43,15 @@ impl<A> Source<A> {
     }
 }
 
-impl<A: Adapter> AdapterSource for Source<A> {
+impl<A: Adapter> DestinationSource for Source<A> {
     fn build(
         &self,
         _subscription: &Subscription,
-    ) -> Result<Arc<dyn Adapter>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
         self.asked_at.get_or_init(Instant::now);
-        Ok(Arc::clone(&self.adapter) as Arc<dyn Adapter>)
+        Ok(Destination::Adapter(
+            Arc::clone(&self.adapter) as Arc<dyn Adapter>
+        ))
     }
 }
 

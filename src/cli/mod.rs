@@ -6,12 +6,21 @@
 pub mod apply;
 pub mod bench;
 pub mod config;
+pub mod dead;
 pub mod dev;
+pub mod doctor;
+pub mod enqueue;
 mod failure;
 pub mod hook;
+pub mod lane;
+mod list;
 pub mod migrate;
 pub mod output;
+pub mod session;
 pub mod spool;
+pub mod status;
+pub mod subscription;
+pub mod tail;
 pub mod worker;
 
 use std::ffi::{OsStr, OsString};
@@ -23,7 +32,10 @@ use tokio::runtime;
 
 use crate::config::{Config, ConfigError};
 use crate::store::connect::{self, ConnectError};
+use crate::store::inspect::FindError;
+use crate::store::{ErrorClass, StoreError};
 use crate::telemetry::log;
+use crate::toml_file::nearest;
 
 pub use failure::Failure;
 use output::OutputArgs;
@@ -62,9 +74,17 @@ enum OtherCommand {
     Apply(apply::Args),
     Bench(bench::Args),
     Config(config::Args),
+    Dead(dead::Args),
     Dev(dev::Args),
+    Doctor(doctor::Args),
+    Enqueue(enqueue::Args),
+    Lane(lane::Args),
     Migrate(migrate::Args),
+    Session(session::Args),
     Spool(spool::Args),
+    Status(status::Args),
+    Subscription(subscription::Args),
+    Tail(tail::Args),
     Worker(worker::Args),
 }
 
@@ -74,9 +94,17 @@ impl OtherCommand {
             Self::Apply(args) => apply::run(args, config).await,
             Self::Bench(args) => bench::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
+            Self::Dead(args) => dead::run(args, config).await,
             Self::Dev(args) => dev::run(args, config).await,
+            Self::Doctor(args) => doctor::run(args, config).await,
+            Self::Enqueue(args) => enqueue::run(args, config).await,
+            Self::Lane(args) => lane::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Session(args) => session::run(args, config).await,
             Self::Spool(args) => spool::run(args, config).await,
+            Self::Status(args) => status::run(args, config).await,
+            Self::Subscription(args) => subscription::run(args, config).await,
+            Self::Tail(args) => tail::run(args, config).await,
             Self::Worker(args) => worker::run(args, config).await,
         }
     }
@@ -154,6 +182,54 @@ impl From<ConnectError> for Failure {
             Some(advice) => failure.advise(advice),
             None => failure,
         }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        if let Some(refusal) = error.refusal() {
+            // LK007: a lane that is being delivered.
+            let failure = match error.sqlstate() {
+                Some("LK007") => Self::later(refusal.message),
+                _ => Self::failed(refusal.message),
+            };
+            return match refusal.hint {
+                Some(hint) => failure.advise(hint),
+                None => failure,
+            };
+        }
+        match error.class() {
+            ErrorClass::Permanent => Self::failed(error),
+            ErrorClass::Retryable | ErrorClass::ConnectionLost => {
+                Self::later(error).advise("try again")
+            }
+        }
+    }
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Self {
+        let advice = match &error {
+            FindError::UnknownStream { name, known } => among(name, known),
+            FindError::UnknownSubscription { name, known } => among(name, known),
+            FindError::UnknownSession { stream, .. } => {
+                format!("list its sessions with `lanekeeper session list --stream {stream}`")
+            }
+            FindError::Store(_) => String::new(),
+        };
+        match error {
+            FindError::Store(error) => error.into(),
+            error => Self::failed(error).advise(advice),
+        }
+    }
+}
+
+/// What there is instead of a name that there is not.
+fn among(name: &str, known: &[String]) -> String {
+    match nearest(name, known.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None if known.is_empty() => "there is none yet: `lanekeeper apply` adds some".to_owned(),
+        None => format!("there are: {}", output::short(&known.join(", "), 500)),
     }
 }
 

@@ -1,9 +1,11 @@
 //! What commands print: text for people or JSON lines for scripts, on standard output, and what is
 //! said beside it, on standard error.
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Failure;
@@ -43,6 +45,55 @@ pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     write(&serde_json::to_string(value).map_err(Failure::failed)?)
 }
 
+/// Text from events and errors as a terminal may show it: control characters, which could command
+/// the terminal, are written out.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len() + 8);
+    for char in text.chars() {
+        if char.is_control() {
+            plain.extend(char.escape_default());
+        } else {
+            plain.push(char);
+        }
+    }
+    Cow::Owned(plain)
+}
+
+/// At most `width` characters of a text, marked where it goes on.
+pub fn short(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        Some(_) => {
+            let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+            format!("{kept}…")
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// A span of time in its largest unit, as people say it: `45s`, `3m`, `2h`, `5d`.
+pub fn age(seconds: f64) -> String {
+    match seconds.max(0.0) {
+        s if s < 0.95 => format!("{:.0}ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.0}s"),
+        s if s < 7_200.0 => format!("{:.0}m", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0}h", s / 3_600.0),
+        s => format!("{:.0}d", s / 86_400.0),
+    }
+}
+
+/// An instant to the second.
+pub fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// What stands in a cell that has nothing to say.
+pub fn or_dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_owned())
+}
+
 /// Prints rows under their headings, each column as wide as its widest cell.
 pub fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
     for row in layout(headings, rows) {
@@ -56,7 +107,7 @@ fn layout<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Vec<Stri
     let all = || std::iter::once(&headings).chain(rows);
     let width = |column: usize| {
         all()
-            .map(|row| row[column].chars().count())
+            .map(|row| plain(&row[column]).chars().count())
             .max()
             .unwrap_or(0)
     };
@@ -66,7 +117,7 @@ fn layout<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Vec<Stri
             let cells = row
                 .iter()
                 .zip(widths)
-                .map(|(cell, width)| format!("{cell:width$}"));
+                .map(|(cell, width)| format!("{:width$}", plain(cell)));
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         })
         .collect()
@@ -91,5 +142,23 @@ mod tests {
             ["long".to_owned(), String::new()],
         ];
         assert_eq!(layout(["KEY", "V"], &rows), ["KEY   V", "a     é", "long"]);
+    }
+
+    #[test]
+    fn control_characters_never_reach_the_terminal() {
+        assert_eq!(plain("a\u{1b}[2Jb\u{9b}c\n"), "a\\u{1b}[2Jb\\u{9b}c\\n");
+        assert!(matches!(plain("Zoë …"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn ages_are_said_in_their_largest_unit() {
+        let said = [0.2, 45.4, 200.0, 7_300.0, 500_000.0].map(age);
+        assert_eq!(said, ["200ms", "45s", "3m", "2h", "6d"]);
+    }
+
+    #[test]
+    fn long_text_is_cut_by_characters() {
+        assert_eq!(short("überlang", 5), "über…");
+        assert_eq!(short("kurz", 4), "kurz");
     }
 }

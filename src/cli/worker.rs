@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_postgres::NoTls;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use crate::adapter::{self, Adapter, Environment};
+use crate::adapter::{self, Environment};
 use crate::config::{Config, WorkerConfig};
-use crate::engine::{AdapterSource, Stopped, Worker, WorkerSettings};
+use crate::engine::{Destination, DestinationSource, Stopped, Worker, WorkerSettings};
 use crate::http;
+use crate::spool::{self, DrainLimits, DrainReport, Spool};
 use crate::store::connect;
 use crate::store::subscription::Subscription;
 
@@ -45,6 +47,48 @@ async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
+/// Sends what hook calls on this machine had to leave behind, until the end.
+async fn drain_spool(
+    spool: Spool,
+    database: tokio_postgres::Config,
+    every: Duration,
+    ended: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = ended.cancelled() => return,
+            () = tokio::time::sleep(every) => {}
+        }
+        match spool.files() {
+            Ok(files) if files.is_empty() => continue,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the spool cannot be read"
+                );
+                continue;
+            }
+        }
+        match drain_once(&spool, &database).await {
+            Ok(report) => tracing::info!(?report, "spooled events sent"),
+            Err(error) => tracing::warn!(
+                error = &*error,
+                "spooled events wait on; they are sent when this is mended"
+            ),
+        }
+    }
+}
+
+async fn drain_once(
+    spool: &Spool,
+    database: &tokio_postgres::Config,
+) -> Result<DrainReport, Box<dyn std::error::Error + Send + Sync>> {
+    let (client, connection) = database.connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(spool::drain(&client, spool, &DrainLimits::default()).await?)
+}
+
 /// A worker and its HTTP listener.
 pub struct Serving {
     pub address: SocketAddr,
@@ -64,6 +108,8 @@ impl Serving {
                 })
             })?;
         let address = listener.local_addr().map_err(Failure::failed)?;
+        let spool = Spool::new(&config.spool).map_err(Failure::usage)?;
+        let spooled_to = database.clone();
         let adapters = Adapters {
             environment: Environment::of_process(config.worker.allow_private_targets),
         };
@@ -84,6 +130,12 @@ impl Serving {
                 );
             }
         });
+        tokio::spawn(drain_spool(
+            spool,
+            spooled_to,
+            config.spool.interval(),
+            ended.clone(),
+        ));
         Ok(Self {
             address,
             worker,
@@ -122,17 +174,18 @@ struct Adapters {
     environment: Environment,
 }
 
-impl AdapterSource for Adapters {
+impl DestinationSource for Adapters {
     fn build(
         &self,
         subscription: &Subscription,
-    ) -> Result<Arc<dyn Adapter>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
         adapter::build(
             &subscription.adapter,
             &subscription.name,
             &subscription.settings,
             &self.environment,
         )
+        .map(Destination::Adapter)
         .map_err(Into::into)
     }
 }
@@ -154,6 +207,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
     } = config.worker;
     WorkerSettings {
         lane_connections,
+        handler_connections: 0,
         max_lanes,
         prefetch_bytes,
         batch,

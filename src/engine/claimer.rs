@@ -20,10 +20,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_postgres::{Client, Statement};
 
 use super::budget::Share;
+use super::handler::Destination;
 use super::lane::{self, Lane};
 use super::shared::{LaneHold, Shared};
 use super::trust::Trust;
-use super::walk::Walks;
+use super::walk::{Kind, Walks};
 use crate::store::claim::{self, Token};
 use crate::store::fetch::{self, Position};
 use crate::store::lane_connection::{self, OpenError};
@@ -115,7 +116,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
         claims: HashMap::new(),
         finished_claims: Vec::new(),
         next_claim_id: 1,
-        walks: Walks::new(&shared.settings),
+        walks: Walks::new(&shared.settings, Kind::Adapters),
     };
     let result = session.run().await;
     shared.idle.leave(connection_id);
@@ -363,6 +364,9 @@ impl Session<'_> {
             let Some(route) = routes.get(claimed.token.route) else {
                 unreachable!("only active routes are walked")
             };
+            let Destination::Adapter(adapter) = &route.destination else {
+                unreachable!("handlers' routes are walked elsewhere")
+            };
             self.held.insert(
                 claimed.lane_id,
                 Held {
@@ -378,6 +382,7 @@ impl Session<'_> {
             let lane = Lane {
                 claimed,
                 route: Arc::clone(route),
+                adapter: Arc::clone(adapter),
                 events,
                 share,
                 context: Arc::clone(&self.context),

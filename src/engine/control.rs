@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::Client;
 
+use super::handler::Destination;
 use super::shared::Shared;
-use crate::adapter::Adapter;
 use crate::store::subscription::{self, Subscription};
 use crate::store::{StoreError, housekeeping, lane_connection, worker};
 
@@ -25,17 +25,17 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(600);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Makes the adapter of a subscription, or says why it cannot.
-pub trait AdapterSource: Send + Sync + 'static {
+/// Makes the destination of a subscription, or says why it cannot.
+pub trait DestinationSource: Send + Sync + 'static {
     /// # Errors
     /// The subscription is then not delivered by this worker; the others are.
-    fn build(&self, subscription: &Subscription) -> Result<Arc<dyn Adapter>, Failure>;
+    fn build(&self, subscription: &Subscription) -> Result<Destination, Failure>;
 }
 
 /// Runs until `ended`: beyond `stopping`, so that a draining worker still counts as alive.
 pub async fn run(
     shared: Arc<Shared>,
-    source: Arc<dyn AdapterSource>,
+    source: Arc<dyn DestinationSource>,
     ended: tokio_util::sync::CancellationToken,
 ) {
     loop {
@@ -53,7 +53,7 @@ pub async fn run(
     }
 }
 
-async fn run_once(shared: &Arc<Shared>, source: &dyn AdapterSource) -> Result<(), Failure> {
+async fn run_once(shared: &Arc<Shared>, source: &dyn DestinationSource) -> Result<(), Failure> {
     let (client, _task) = lane_connection::open(&shared.database, "control").await?;
     worker::hold_liveness(&client, shared.identity.worker_id).await?;
     let mut ticks = interval(TICK);
@@ -106,10 +106,10 @@ async fn take_over(client: &Client, shared: &Shared) -> Result<(), StoreError> {
     for dead in worker::take_over(client, own_worker_id, frozen_after_ms).await? {
         tracing::warn!(
             worker_id = dead.worker_id,
-            connection_id = dead.connection_id,
+            connections = dead.connections,
             lanes = dead.lanes,
             charged = dead.charged,
-            "took over from a lane connection that is gone"
+            "took over from lane connections that are gone"
         );
     }
     Ok(())
@@ -122,7 +122,7 @@ fn millis(duration: Duration) -> i64 {
 async fn reload(
     client: &Client,
     shared: &Shared,
-    source: &dyn AdapterSource,
+    source: &dyn DestinationSource,
 ) -> Result<(), StoreError> {
     let subscriptions = subscription::load(client).await?;
     let current = shared.routes();

@@ -29,14 +29,13 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
-use super::retry;
+use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
-use crate::adapter::{Delivery, Verdict};
+use crate::adapter::{Adapter, Delivery, Verdict};
 use crate::event::Event;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::{self, FetchedEvent};
-use crate::store::settle::{Operation, Outcome, OutcomeKind, Settled, Settlement};
-use crate::subscription::Exhaustion;
+use crate::store::settle::{Operation, Settled};
 
 /// How long deliveries go on before what they settled is written: bounds what a crash repeats.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
@@ -46,13 +45,14 @@ const QUANTUM: usize = 1000;
 const BUSY_WAITS_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 /// After those: the producer's own token wakes the lane if anything came of its transaction.
 const BUSY_DELAY: Duration = Duration::from_millis(250);
-/// How long a subscription's lanes wait after its destination said 410 and paused it.
-const GONE_DELAY: Duration = Duration::from_secs(1);
+/// Until a payload that could not be read is tried again.
+const UNREAD_DELAY: Duration = Duration::from_secs(1);
 
 /// A lane that was claimed, with its first events.
 pub struct Lane {
     pub claimed: ClaimedLane,
     pub route: Arc<Route>,
+    pub adapter: Arc<dyn Adapter>,
     pub events: Vec<FetchedEvent>,
     pub share: Share,
     pub context: Arc<LaneContext>,
@@ -62,26 +62,9 @@ pub struct Lane {
 enum Ending {
     /// Everything in it was passed.
     Passed,
-    /// Let go with this operation.
-    Stop {
-        operation: Operation,
-        delay: Duration,
-        error: Option<String>,
-    },
+    Stopped(Stop),
     /// The claim is gone.
     Lost,
-}
-
-/// Progress that is not settled yet.
-struct Progress {
-    version: i64,
-    cursor: i64,
-    cursor_day: jiff::civil::Date,
-    attempts: i32,
-    crashes: i32,
-    changed: bool,
-    settled_cursor: i64,
-    outcomes: Vec<Outcome>,
 }
 
 /// Runs a lane until it is let go or the claim is lost.
@@ -89,26 +72,19 @@ pub async fn run(lane: Lane) {
     let Lane {
         claimed,
         route,
+        adapter,
         events,
         share,
         context,
     } = lane;
-    let progress = Progress {
-        version: claimed.version,
-        cursor: claimed.cursor,
-        cursor_day: claimed.cursor_day,
-        attempts: claimed.attempts,
-        crashes: claimed.crashes,
-        changed: false,
-        settled_cursor: claimed.cursor,
-        outcomes: Vec::new(),
-    };
+    let progress = Progress::of(&claimed);
     let session = Arc::from(claimed.session.as_str());
     let trust = Arc::clone(&context.trust);
     let mut runner = Runner {
         claimed,
         session,
         route,
+        adapter,
         context,
         progress,
         delivered: 0,
@@ -127,6 +103,7 @@ struct Runner {
     claimed: ClaimedLane,
     session: Arc<str>,
     route: Arc<Route>,
+    adapter: Arc<dyn Adapter>,
     context: Arc<LaneContext>,
     progress: Progress,
     /// Events passed in this holding.
@@ -140,7 +117,7 @@ impl Runner {
     async fn drive(&mut self, events: Vec<FetchedEvent>, share: Share) {
         if self.claimed.parked || !self.claimed.retry_in.is_zero() {
             // The lane's own token is elsewhere: in the future, or with whoever unparks it.
-            self.settle(Operation::Discard, Duration::ZERO, None).await;
+            self.settle(Stop::new(Operation::Discard)).await;
             return;
         }
         let mut batch = Some((events, share));
@@ -150,27 +127,16 @@ impl Runner {
                 Some((events, _share)) => self.deliver(events).await,
                 None => Ending::Passed,
             };
-            let reply = match ending {
+            let stop = match ending {
                 Ending::Lost => return,
-                Ending::Stop {
-                    operation,
-                    delay,
-                    error,
-                } => {
-                    self.settle(operation, delay, error).await;
-                    return;
-                }
+                Ending::Stopped(stop) => stop,
                 Ending::Passed if self.context.stopping.is_cancelled() => {
-                    self.settle(Operation::Release, Duration::ZERO, None).await;
-                    return;
+                    Stop::new(Operation::Release)
                 }
-                Ending::Passed if self.delivered >= QUANTUM => {
-                    self.settle(Operation::Yield, Duration::ZERO, None).await;
-                    return;
-                }
-                Ending::Passed => self.settle(Operation::Finish, Duration::ZERO, None).await,
+                Ending::Passed if self.delivered >= QUANTUM => Stop::new(Operation::Yield),
+                Ending::Passed => Stop::new(Operation::Finish),
             };
-            match reply {
+            match self.settle(stop).await {
                 Some(Reply {
                     settled: Settled::More,
                     events,
@@ -184,7 +150,7 @@ impl Runner {
                 }) => match busy.next() {
                     Some(&wait) => sleep(Duration::from_millis(wait)).await,
                     None => {
-                        self.settle(Operation::Retry, BUSY_DELAY, None).await;
+                        self.settle(Stop::retry(BUSY_DELAY, None)).await;
                         return;
                     }
                 },
@@ -197,24 +163,18 @@ impl Runner {
         let steps = plan(&events, self.route.critical());
         for (event, step) in events.into_iter().zip(steps) {
             match step {
-                Step::Filtered => self.pass(event.seq, event.day),
+                Step::Filtered => self.progress.pass(event.seq, event.day),
                 Step::Coalesced { replaced_by } => {
-                    let kind = OutcomeKind::Coalesced { replaced_by };
-                    self.progress.outcomes.push(Outcome {
-                        seq: event.seq,
-                        kind,
-                    });
-                    self.pass(event.seq, event.day);
+                    self.progress.coalesce(event.seq, event.day, replaced_by);
                 }
-                Step::Deliver => {
-                    if let Some(ending) = self.attempt(event).await {
-                        return ending;
-                    }
-                }
+                Step::Deliver => match self.attempt(event).await {
+                    Ending::Passed => {}
+                    ending => return ending,
+                },
             }
             self.delivered += 1;
             if self.settled_at.elapsed() > SETTLE_EVERY {
-                match self.settle(Operation::Keep, Duration::ZERO, None).await {
+                match self.settle(Stop::new(Operation::Keep)).await {
                     Some(Reply {
                         settled: Settled::Done,
                         ..
@@ -226,26 +186,26 @@ impl Runner {
         Ending::Passed
     }
 
-    /// Tries the head once. `None`: the cursor passed it.
-    async fn attempt(&mut self, fetched: FetchedEvent) -> Option<Ending> {
+    /// Tries the head once.
+    async fn attempt(&mut self, fetched: FetchedEvent) -> Ending {
         if self.context.stopping.is_cancelled() {
-            return Some(stop(Operation::Release, Duration::ZERO, None));
+            return Ending::Stopped(Stop::new(Operation::Release));
         }
         let (seq, day) = (fetched.seq, fetched.day);
-        if self.progress.crashes >= self.context.settings.max_crashes {
-            let workers = self.progress.crashes;
-            return self.exhaust(
-                seq,
-                day,
-                format!("{workers} workers died while they held this event"),
-            );
+        let crashes = self.progress.crashes;
+        if crashes >= self.context.settings.max_crashes {
+            let error = format!("{crashes} workers died while they held this event");
+            let judgement = self
+                .progress
+                .exhaust(seq, day, error, &self.route.subscription);
+            return self.ending(judgement).await;
         }
-        let _alone = if self.progress.crashes > 0 {
+        let _alone = if self.progress.is_suspect() {
             // One suspect at a time in this process, under a claim of its own: a further crash is
             // charged to it and not to whatever it shares the worker with.
             let permit = Arc::clone(&self.context.suspects).acquire_owned().await;
             if !self.record_suspect().await {
-                return Some(Ending::Lost);
+                return Ending::Lost;
             }
             permit.ok()
         } else {
@@ -253,17 +213,17 @@ impl Runner {
         };
         let Some((event, _large)) = self.event(fetched).await else {
             // Not an attempt: the destination never saw it.
-            return Some(stop(Operation::Retry, Duration::from_secs(1), None));
+            return Ending::Stopped(Stop::retry(UNREAD_DELAY, None));
         };
         if !self.context.trust.holds() {
-            return Some(Ending::Lost);
+            return Ending::Lost;
         }
         let delivery = Delivery {
             event: &event,
             subscription: &self.route.subscription.name,
-            attempt: u32::try_from(self.progress.attempts).unwrap_or(0) + 1,
+            attempt: self.progress.attempt(),
         };
-        let delivering = AssertUnwindSafe(self.route.adapter.deliver(&delivery)).catch_unwind();
+        let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
         let aborting = &self.context.aborting;
         let aborted = self
             .aborted
@@ -272,99 +232,28 @@ impl Runner {
             biased;
             verdict = delivering => verdict,
             // The adapter's future may be dropped anywhere; what it had sent may be sent again.
-            () = aborted => return Some(stop(Operation::Release, Duration::ZERO, None)),
+            () = aborted => return Ending::Stopped(Stop::new(Operation::Release)),
         };
         let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,
         });
-        self.judge(seq, day, verdict).await
+        let random = self.context.random();
+        let judgement = self
+            .progress
+            .judge(seq, day, verdict, &self.route.subscription, random);
+        self.ending(judgement).await
     }
 
-    async fn judge(
-        &mut self,
-        seq: i64,
-        day: jiff::civil::Date,
-        verdict: Verdict,
-    ) -> Option<Ending> {
-        match verdict {
-            Verdict::Accepted => {
-                self.pass(seq, day);
-                None
-            }
-            Verdict::Rejected { error } => {
-                self.fail();
-                self.exhaust(seq, day, error)
-            }
-            Verdict::Retry { error, after } => {
-                self.fail();
-                let subscription = &self.route.subscription;
-                let attempts = u32::try_from(self.progress.attempts).unwrap_or(u32::MAX);
-                if subscription.max_attempts > 0 && attempts >= subscription.max_attempts {
-                    return self.exhaust(seq, day, error);
-                }
-                let delay = after.unwrap_or_else(|| {
-                    retry::delay(
-                        &subscription.retry_schedule,
-                        attempts,
-                        self.context.random(),
-                    )
-                });
-                tracing::debug!(
-                    subscription = %subscription.name, session = %self.session, seq, attempts,
-                    delay_ms = delay.as_millis(), error, "delivery failed"
-                );
-                Some(stop(Operation::Retry, delay, Some(error)))
-            }
-            Verdict::Throttled { reason, after } => {
-                self.progress.changed = true;
-                Some(stop(Operation::Retry, after, Some(reason)))
-            }
-            Verdict::Gone { error } => {
-                self.context.pause(&self.route.subscription, &error).await;
-                self.progress.changed = true;
-                Some(stop(Operation::Retry, GONE_DELAY, Some(error)))
+    async fn ending(&self, judgement: Judgement) -> Ending {
+        match judgement {
+            Judgement::Passed => Ending::Passed,
+            Judgement::Stopped(stop) => Ending::Stopped(stop),
+            Judgement::Gone { reason, stop } => {
+                self.context.pause(&self.route.subscription, &reason).await;
+                Ending::Stopped(stop)
             }
         }
-    }
-
-    fn fail(&mut self) {
-        self.progress.attempts = self.progress.attempts.saturating_add(1);
-        self.progress.crashes = 0;
-        self.progress.changed = true;
-    }
-
-    /// The head will not be tried again: `None` if the lane goes on with the next event.
-    fn exhaust(&mut self, seq: i64, day: jiff::civil::Date, error: String) -> Option<Ending> {
-        let subscription = &self.route.subscription;
-        tracing::warn!(
-            subscription = %subscription.name, session = %self.session, seq,
-            attempts = self.progress.attempts, policy = ?subscription.on_exhausted, error,
-            "event exhausted"
-        );
-        let kind = match subscription.on_exhausted {
-            Exhaustion::DeadLetter => OutcomeKind::DeadLettered {
-                error,
-                attempts: self.progress.attempts,
-                crashes: self.progress.crashes,
-            },
-            Exhaustion::Drop => OutcomeKind::Dropped { error },
-            Exhaustion::Park => {
-                self.progress.changed = true;
-                return Some(stop(Operation::Park, Duration::ZERO, Some(error)));
-            }
-        };
-        self.progress.outcomes.push(Outcome { seq, kind });
-        self.pass(seq, day);
-        None
-    }
-
-    fn pass(&mut self, seq: i64, day: jiff::civil::Date) {
-        self.progress.cursor = seq;
-        self.progress.cursor_day = day;
-        self.progress.attempts = 0;
-        self.progress.crashes = 0;
-        self.progress.changed = true;
     }
 
     /// The event for the adapter; a payload that stayed behind is read now, within the budget.
@@ -405,61 +294,27 @@ impl Runner {
     }
 
     /// `None`: the lane connection is gone.
-    async fn settle(
-        &mut self,
-        operation: Operation,
-        delay: Duration,
-        error: Option<String>,
-    ) -> Option<Reply> {
-        let progress = &mut self.progress;
-        let moved = progress.cursor > progress.settled_cursor;
-        let settlement = Settlement {
-            lane_id: self.claimed.lane_id,
-            session_id: self.claimed.session_id,
-            version: progress.version,
-            operation,
-            changed: progress.changed,
-            cursor: progress.cursor,
-            cursor_day: progress.cursor_day,
-            attempts: progress.attempts,
-            crashes: progress.crashes,
-            delay,
-            error,
-            history_from: (moved && self.route.subscription.history)
-                .then_some(progress.settled_cursor + 1),
-            outcomes: std::mem::take(&mut progress.outcomes),
-        };
-        let subscription_id = self.route.subscription.id;
+    async fn settle(&mut self, stop: Stop) -> Option<Reply> {
+        let subscription = &self.route.subscription;
+        let settlement = Box::new(self.progress.settlement(stop, subscription.history));
         let (reply, settled) = oneshot::channel();
         let request = Request::Settle {
-            settlement: Box::new(settlement),
-            subscription_id,
+            settlement,
+            subscription_id: subscription.id,
             reply,
         };
         self.context.requests.send(request).ok()?;
         let reply = settled.await.ok()?;
         if reply.settled == Settled::Lost {
             tracing::warn!(
-                subscription = %self.route.subscription.name, session = %self.session,
+                subscription = %subscription.name, session = %self.session,
                 "lane lost: somebody else settled it; what was delivered may be delivered again"
             );
             return Some(reply);
         }
-        if progress.changed {
-            progress.version += 1;
-            progress.changed = false;
-            progress.settled_cursor = progress.cursor;
-        }
+        self.progress.settled();
         self.settled_at = Instant::now();
         Some(reply)
-    }
-}
-
-fn stop(operation: Operation, delay: Duration, error: Option<String>) -> Ending {
-    Ending::Stop {
-        operation,
-        delay,
-        error,
     }
 }
 

@@ -7,6 +7,7 @@
 //!    ├── walk: when to look, from where          ├── coalesce: what of a batch goes out
 //!    ├── wake: notifications, doorbell           └── retry: when a failed head comes back
 //!    └── trust: how long locks are believed in
+//! transactional: the same for handlers, whose effect commits with their settlement
 //! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, housekeeping
 //! ```
 //!
@@ -22,17 +23,21 @@ mod budget;
 mod claimer;
 mod coalesce;
 mod control;
+mod handler;
 mod lane;
+mod progress;
 mod retry;
 mod route;
 mod settings;
 mod shared;
+mod transactional;
 mod trust;
 mod vital_signs;
 mod wake;
 mod walk;
 mod worker;
 
-pub use control::AdapterSource;
+pub use control::DestinationSource;
+pub use handler::{Destination, Handler, HandlerError};
 pub use settings::WorkerSettings;
 pub use worker::{NotReady, Probe, StartError, Stopped, Worker};

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::adapter::Adapter;
+use super::handler::Destination;
 use crate::store::subscription::Subscription;
 
-/// One subscription with its adapter, as of one version of the subscription.
+/// One subscription with its destination, as of one version of the subscription.
 pub struct Route {
     pub subscription: Arc<Subscription>,
-    pub adapter: Arc<dyn Adapter>,
+    pub destination: Destination,
     /// Lanes held over all lane connections; shared by all versions of the subscription.
     held: Arc<AtomicUsize>,
 }
@@ -18,6 +18,11 @@ pub struct Route {
 impl Route {
     pub fn id(&self) -> i32 {
         self.subscription.id
+    }
+
+    /// Whether its events are handled in transactions, on connections of their own.
+    pub fn is_transactional(&self) -> bool {
+        matches!(self.destination, Destination::Handler(_))
     }
 
     /// Lanes that may still be taken.
@@ -71,12 +76,12 @@ impl RouteTable {
     }
 
     /// The table for `subscriptions`. What did not change keeps its adapter, and with it its
-    /// connections; `build` makes the adapters of the others, and a subscription for which it
+    /// connections; `build` makes the destinations of the others, and a subscription for which it
     /// returns none is not delivered here.
     pub fn next(
         &self,
         subscriptions: Vec<Subscription>,
-        mut build: impl FnMut(&Subscription) -> Option<Arc<dyn Adapter>>,
+        mut build: impl FnMut(&Subscription) -> Option<Destination>,
     ) -> Self {
         let mut routes = HashMap::new();
         for subscription in subscriptions {
@@ -90,7 +95,7 @@ impl RouteTable {
                 routes.insert(subscription.id, Arc::clone(route));
                 continue;
             }
-            let Some(adapter) = build(&subscription) else {
+            let Some(destination) = build(&subscription) else {
                 continue;
             };
             let held = known.map_or_else(Arc::default, |route| Arc::clone(&route.held));
@@ -100,7 +105,7 @@ impl RouteTable {
                 id,
                 Arc::new(Route {
                     subscription,
-                    adapter,
+                    destination,
                     held,
                 }),
             );

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct WorkerSettings {
     /// Connections that hold lane locks; each claims and settles for itself.
     pub lane_connections: usize,
+    /// Connections on which handlers run, one event at a time each; opened when there is a handler.
+    pub handler_connections: usize,
     /// Lanes held at once over all of them: also the deliveries at once.
     pub max_lanes: usize,
     /// Bytes of fetched events in memory.
@@ -37,6 +39,7 @@ impl Default for WorkerSettings {
     fn default() -> Self {
         Self {
             lane_connections: 2,
+            handler_connections: 2,
             max_lanes: 512,
             prefetch_bytes: 16 << 20,
             batch: 100,

@@ -22,8 +22,16 @@ use crate::store::claim::{RouteState, RouteWalk};
 const FULL_WALK_EVERY: Duration = Duration::from_secs(1);
 const FIRST_STEP: Duration = Duration::from_millis(2);
 
+/// What a connection delivers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Adapters,
+    Handlers,
+}
+
 /// The state of one connection's walks.
 pub struct Walks {
+    kind: Kind,
     bounds: HashMap<i32, Timestamp>,
     full_at: Instant,
     next_at: Instant,
@@ -32,9 +40,10 @@ pub struct Walks {
 }
 
 impl Walks {
-    pub fn new(settings: &WorkerSettings) -> Self {
+    pub fn new(settings: &WorkerSettings, kind: Kind) -> Self {
         let now = Instant::now();
         Self {
+            kind,
             bounds: HashMap::new(),
             full_at: now,
             next_at: now,
@@ -66,6 +75,7 @@ impl Walks {
         routes
             .iter()
             .filter(|route| route.room() > 0)
+            .filter(|route| route.is_transactional() == (self.kind == Kind::Handlers))
             .map(|route| RouteWalk {
                 route: route.id(),
                 room: i32::try_from(route.room()).unwrap_or(i32::MAX),
@@ -119,7 +129,7 @@ mod tests {
     use super::*;
 
     fn walks() -> Walks {
-        Walks::new(&WorkerSettings::default())
+        Walks::new(&WorkerSettings::default(), Kind::Adapters)
     }
 
     #[tokio::test(start_paused = true)]

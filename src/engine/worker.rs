@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use tokio_postgres::{Config, NoTls};
 use tokio_util::sync::CancellationToken;
 
-use super::control::AdapterSource;
+use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
-use super::{claimer, control, wake};
+use super::{claimer, control, transactional, wake};
 use crate::store::StoreError;
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
@@ -70,7 +70,7 @@ impl Worker {
     pub async fn start(
         database: Config,
         settings: WorkerSettings,
-        source: Arc<dyn AdapterSource>,
+        source: Arc<dyn DestinationSource>,
     ) -> Result<Self, StartError> {
         let (client, _task) = lane_connection::open(&database, "start").await?;
         check_schema(&client).await?;
@@ -79,6 +79,10 @@ impl Worker {
             host: host(),
             pid: i32::try_from(std::process::id()).unwrap_or(0),
         };
+        // Before the first claim: an event that kills every worker at once would otherwise be claimed
+        // again before the crashes of the last ones are charged to it, for ever.
+        let frozen_after = i64::try_from(settings.frozen_after.as_millis()).unwrap_or(i64::MAX);
+        peers::take_over(&client, identity.worker_id, frozen_after).await?;
         let manager = Manager::from_config(
             database.clone(),
             NoTls,
@@ -105,9 +109,10 @@ impl Worker {
             tokio::spawn(wake::ring_me(Arc::clone(&shared))),
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
         ];
-        let claimers = (0..connections)
-            .map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))))
-            .collect();
+        let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
+        let handlers = (0..shared.settings.handler_connections)
+            .map(|_| tokio::spawn(transactional::run(Arc::clone(&shared))));
+        let claimers = adapters.chain(handlers).collect();
         Ok(Self {
             shared,
             claimers,

@@ -4,13 +4,16 @@
 //! the language of their locale.
 
 use std::error::Error as _;
+use std::future::poll_fn;
 use std::io;
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::config::DatabaseConfig;
 
@@ -131,10 +134,30 @@ pub fn settings(config: &DatabaseConfig) -> Result<tokio_postgres::Config, Conne
 /// task ends with the client.
 pub async fn connect(config: &DatabaseConfig) -> Result<Client, ConnectError> {
     let client = open(config).await?;
+    check_schema(&client, config).await?;
+    Ok(client)
+}
+
+/// Connects like [`connect`], and says when the schema's channel is notified. Through a transaction
+/// pooler it never is: notifications are hints.
+pub async fn listen(config: &DatabaseConfig) -> Result<(Client, Arc<Notify>), ConnectError> {
+    let notified = Arc::new(Notify::new());
+    let notifying = Arc::clone(&notified);
+    let client = open_with(config, move || notifying.notify_one()).await?;
+    check_schema(&client, config).await?;
+    client
+        .batch_execute("LISTEN lanekeeper")
+        .await
+        .map_err(StoreError::on("listening"))?;
+    Ok((client, notified))
+}
+
+/// Whether the schema is the one that this release works with.
+pub async fn check_schema(client: &Client, config: &DatabaseConfig) -> Result<(), ConnectError> {
     let Target {
         server, database, ..
     } = Target::of(&settings(config)?);
-    match migrate::version(&client).await? {
+    match migrate::version(client).await? {
         None => Err(ConnectError::NotMigrated { server, database }),
         Some(found) if found != migrate::latest() => {
             let known = migrate::latest();
@@ -145,17 +168,24 @@ pub async fn connect(config: &DatabaseConfig) -> Result<Client, ConnectError> {
                 known,
             })
         }
-        Some(_) => Ok(client),
+        Some(_) => Ok(()),
     }
 }
 
 /// Connects to a server that need not be migrated.
 pub async fn open(config: &DatabaseConfig) -> Result<Client, ConnectError> {
+    open_with(config, || {}).await
+}
+
+async fn open_with(
+    config: &DatabaseConfig,
+    mut notified: impl FnMut() + Send + 'static,
+) -> Result<Client, ConnectError> {
     let settings = settings(config)?;
     let target = Target::of(&settings);
     let timeout = Duration::from_millis(config.connect_timeout_ms);
     // The driver's own limit ends with the socket's connect; a server may fall silent after it.
-    let (client, connection) = tokio::time::timeout(timeout, settings.connect(NoTls))
+    let (client, mut connection) = tokio::time::timeout(timeout, settings.connect(NoTls))
         .await
         .map_err(|_| ConnectError::TimedOut {
             server: target.server.clone(),
@@ -167,11 +197,18 @@ pub async fn open(config: &DatabaseConfig) -> Result<Client, ConnectError> {
         .unwrap_or_default()
         .to_owned();
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "a database connection broke"
-            );
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            match message {
+                Ok(AsyncMessage::Notification(_)) => notified(),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "a database connection broke"
+                    );
+                    return;
+                }
+            }
         }
     });
     // "16.2 (Debian …)" and "17beta1" alike.

@@ -1,7 +1,7 @@
 //! Why a statement failed, and what the caller may conclude.
 
 use thiserror::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 /// A failed operation on Postgres.
 #[derive(Debug, Error)]
@@ -57,8 +57,34 @@ impl StoreError {
         }
     }
 
+    /// What the schema's own functions refused, in words for people: SQLSTATEs of class LK.
+    pub fn refusal(&self) -> Option<Refusal> {
+        let said = self.source.as_db_error()?;
+        said.code()
+            .code()
+            .starts_with("LK")
+            .then(|| Refusal::of(said))
+    }
+
     /// The SQLSTATE, where the server answered at all.
     pub fn sqlstate(&self) -> Option<&str> {
         self.source.code().map(SqlState::code)
+    }
+}
+
+/// A refusal in the server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn of(said: &DbError) -> Self {
+        Self {
+            message: said.message().to_owned(),
+            hint: said.hint().map(str::to_owned),
+        }
     }
 }

@@ -27,8 +27,13 @@ macro_rules! migrations {
 }
 
 /// In order; the number of the last one is the schema's version.
-const MIGRATIONS: &[Migration] =
-    migrations!["0001_tables", "0002_append", "0003_claim", "0004_operate"];
+const MIGRATIONS: &[Migration] = migrations![
+    "0001_tables",
+    "0002_append",
+    "0003_claim",
+    "0004_operate",
+    "0005_parked"
+];
 
 /// The schema version of this binary.
 pub fn latest() -> i32 {
@@ -151,14 +156,15 @@ async fn apply(
     transaction.commit().await
 }
 
-/// The schema's version; `None` where nothing was ever migrated.
+/// The schema's version; `None` where nothing was ever migrated. Statements are unnamed: producers
+/// ask through transaction poolers.
 ///
 /// # Errors
 /// Where the catalogue cannot be read.
 pub async fn version(client: &Client) -> Result<Option<i32>, StoreError> {
     let operation = "reading the schema's version";
     let present: bool = client
-        .query_one(
+        .query_typed_one(
             "SELECT to_regclass('lanekeeper.schema_version') IS NOT NULL",
             &[],
         )
@@ -169,7 +175,7 @@ pub async fn version(client: &Client) -> Result<Option<i32>, StoreError> {
         return Ok(None);
     }
     let row = client
-        .query_one("SELECT max(version) FROM lanekeeper.schema_version", &[])
+        .query_typed_one("SELECT max(version) FROM lanekeeper.schema_version", &[])
         .await
         .map_err(StoreError::on(operation))?;
     Ok(row.get(0))

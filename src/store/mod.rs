@@ -3,17 +3,21 @@
 //! `engine` and `cli` call these functions; they know tables and statements by name only. Errors
 //! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
 
+pub mod append;
 pub mod claim;
 pub mod connect;
+pub mod diagnose;
 pub mod enqueue;
 pub mod error;
 pub mod fetch;
 pub mod housekeeping;
+pub mod inspect;
 pub mod lane_connection;
+pub mod log;
 pub mod migrate;
 pub mod operate;
 pub mod settle;
 pub mod subscription;
 pub mod worker;
 
-pub use error::{ErrorClass, StoreError};
+pub use error::{ErrorClass, Refusal, StoreError};

@@ -1,6 +1,8 @@
-//! What operators do: each call is recorded in `operation` with who did it.
+//! What operators do: each call is recorded in `operation` with who did it. Statements are unnamed:
+//! people come through transaction poolers too.
 
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use super::StoreError;
 
@@ -27,20 +29,28 @@ impl LaneAction {
     }
 }
 
-/// Acts on one lane; returns its new state. Waits up to 5 s for a running delivery.
+/// Acts on one lane; returns its new state. Waits up to 5 s for a running delivery. With `head`,
+/// does nothing unless that seq is still the lane's head.
 ///
 /// # Errors
-/// SQLSTATE LK006 where there is no such lane or nothing to skip, LK007 where it was not let go.
+/// SQLSTATE LK006 where there is no such lane or nothing to skip, LK007 where it was not let go,
+/// LK008 where the head is another one.
 pub async fn change_lane(
     client: &impl GenericClient,
     lane_id: i64,
     action: LaneAction,
     reason: Option<&str>,
+    head: Option<i64>,
 ) -> Result<String, StoreError> {
     client
-        .query_one(
-            "SELECT lanekeeper.change_lane($1, $2, $3)",
-            &[&lane_id, &action.as_str(), &reason],
+        .query_typed_one(
+            "SELECT lanekeeper.change_lane($1, $2, $3, $4)",
+            &[
+                (&lane_id, Type::INT8),
+                (&action.as_str(), Type::TEXT),
+                (&reason, Type::TEXT),
+                (&head, Type::INT8),
+            ],
         )
         .await
         .and_then(|row| row.try_get(0))
@@ -57,9 +67,9 @@ pub async fn pause_subscription(
     reason: &str,
 ) -> Result<bool, StoreError> {
     client
-        .query_one(
+        .query_typed_one(
             "SELECT lanekeeper.pause_subscription($1, $2)",
-            &[&name, &reason],
+            &[(&name, Type::TEXT), (&reason, Type::TEXT)],
         )
         .await
         .and_then(|row| row.try_get(0))
@@ -75,7 +85,10 @@ pub async fn resume_subscription(
     name: &str,
 ) -> Result<bool, StoreError> {
     client
-        .query_one("SELECT lanekeeper.pause_subscription($1, NULL)", &[&name])
+        .query_typed_one(
+            "SELECT lanekeeper.pause_subscription($1, NULL)",
+            &[(&name, Type::TEXT)],
+        )
         .await
         .and_then(|row| row.try_get(0))
         .map_err(StoreError::on("resuming a subscription"))
@@ -91,9 +104,9 @@ pub async fn drop_dead_letter(
     reason: Option<&str>,
 ) -> Result<bool, StoreError> {
     client
-        .query_one(
+        .query_typed_one(
             "SELECT lanekeeper.drop_dead_letter($1, $2)",
-            &[&dead_id, &reason],
+            &[(&dead_id, Type::INT8), (&reason, Type::TEXT)],
         )
         .await
         .and_then(|row| row.try_get(0))

@@ -104,11 +104,12 @@ pub async fn close_lane_connection(client: &Client, connection_id: i64) -> Resul
         .map_err(StoreError::on("removing a lane connection"))
 }
 
-/// A connection that was found dead, and what became of its lanes.
+/// A worker some or all of whose lane connections are gone, and what became of their lanes.
 #[derive(Clone, Copy, Debug)]
 pub struct TakenOver {
-    pub connection_id: i64,
     pub worker_id: i64,
+    /// Lane connections that are gone.
+    pub connections: i64,
     /// Lanes that were woken.
     pub lanes: i64,
     /// Heads that were charged a crash.
@@ -126,7 +127,7 @@ pub async fn take_over(
 ) -> Result<Vec<TakenOver>, StoreError> {
     let rows = client
         .query(
-            "SELECT connection_id, worker_id, lanes, charged FROM lanekeeper.take_over($1, $2)",
+            "SELECT worker_id, connections, lanes, charged FROM lanekeeper.take_over($1, $2)",
             &[&own_worker_id, &frozen_after_ms],
         )
         .await
@@ -134,8 +135,8 @@ pub async fn take_over(
     Ok(rows
         .iter()
         .map(|row| TakenOver {
-            connection_id: row.get(0),
-            worker_id: row.get(1),
+            worker_id: row.get(0),
+            connections: row.get(1),
             lanes: row.get(2),
             charged: row.get(3),
         })

@@ -9,10 +9,14 @@
 mod support;
 
 mod apply;
+mod cli;
 mod command;
 mod config;
 mod conformance;
 mod dev;
+mod document;
 mod engine;
 mod harness;
 mod hooks;
+mod readme;
+mod requirements;

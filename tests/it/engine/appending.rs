@@ -37,17 +37,12 @@ async fn two_producers_that_commit_in_reverse_order_leave_no_gap_and_lose_nothin
         two.batch_execute("COMMIT").await.unwrap();
         seq
     });
+    let waits = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%enqueue%'";
     wait_until(
         LIMIT,
         "the second producer waits for the first",
-        async || {
-            bed.count(
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-            )
-            .await
-                >= 1
-        },
+        async || bed.count(waits).await == 1,
     )
     .await;
     one.batch_execute("ROLLBACK").await.unwrap();
@@ -170,7 +165,7 @@ async fn a_stale_snapshot_across_midnight_is_refused_too() {
     let bed = Bed::new().await;
     bed.client
         .batch_execute(
-            "SELECT lanekeeper.create_event_partition(current_date - 2);
+            "SELECT lanekeeper.create_event_partition(current_date - d) FROM generate_series(1, 2) AS d;
              SELECT lanekeeper.enqueue('runs', 's1', 'step', '{}');
              UPDATE lanekeeper.event SET day = current_date - 2",
         )

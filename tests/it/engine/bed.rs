@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper::adapter::Adapter;
 use lanekeeper::adapter::fake::Fake;
-use lanekeeper::engine::{AdapterSource, Worker, WorkerSettings};
+use lanekeeper::engine::{Destination, DestinationSource, Worker, WorkerSettings};
 use lanekeeper::store::subscription::Subscription;
 use tokio_postgres::Client;
 
@@ -23,12 +22,12 @@ pub struct Bed {
 
 struct Everything(Fake);
 
-impl AdapterSource for Everything {
+impl DestinationSource for Everything {
     fn build(
         &self,
         _subscription: &Subscription,
-    ) -> Result<Arc<dyn Adapter>, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(Arc::new(self.0.clone()))
+    ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Destination::Adapter(Arc::new(self.0.clone())))
     }
 }
 

@@ -6,6 +6,7 @@ mod appending;
 mod exhaustion;
 mod failures;
 mod filters;
+mod handlers;
 mod idle;
 mod ordering;
 mod waking;

@@ -39,6 +39,7 @@ async fn without_notifications_everything_works_at_the_poll_floor() {
     wait_until(LIMIT, "the worker waits for the doorbell", async || {
         bed.count(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
                    AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.doorbell_lock()",
         )
         .await

@@ -1,0 +1,123 @@
+//! `lanekeeper doctor`: looks at everything that delivery depends on, and says what to do.
+//!
+//! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity` and
+//! `delivery`, a topic each.
+
+mod capacity;
+mod check;
+mod delivery;
+mod server;
+
+use std::process::ExitCode;
+
+use tokio_postgres::Client;
+
+use crate::adapter::Environment;
+use crate::config::Config;
+use crate::store::connect::{self, ConnectError};
+use crate::store::lane_connection::{self, OpenError};
+use crate::store::{diagnose, inspect};
+
+use super::Failure;
+use super::output::{self, Output, OutputArgs};
+use check::{Check, Status};
+
+/// Workers and subscriptions that are looked at.
+const LIMIT: i64 = 1_000;
+
+/// Check the database, the workers and the subscriptions, and say what to do
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each line is a check: ok, warn or fail. The exit code is 1 where one failed. Secrets are looked for
+in this process's environment: run it where the workers run.
+
+Examples:
+  lanekeeper doctor
+  lanekeeper doctor --replicas 8 --output json | jq 'select(.status != \"ok\")'")]
+pub struct Args {
+    /// Worker replicas that limits are checked for [default: those that run, at least 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    replicas: Option<i64>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+    let mut checks = Vec::new();
+    match connect::open(&config.database).await {
+        Ok(mut client) => examine(&mut client, &args, config, &mut checks).await?,
+        Err(error) => checks.push(unreachable(error)),
+    }
+    match args.output.output {
+        Output::Json => checks.iter().try_for_each(output::json_line)?,
+        Output::Text => checks.iter().try_for_each(Check::print)?,
+    }
+    let failed = checks.iter().any(|check| check.status == Status::Fail);
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+async fn examine(
+    client: &mut Client,
+    args: &Args,
+    config: &Config,
+    checks: &mut Vec<Check>,
+) -> Result<(), Failure> {
+    let server = diagnose::server(client).await?;
+    checks.extend(server::judge(&server));
+    checks.push(direct(config).await?);
+
+    let schema = connect::check_schema(client, &config.database).await;
+    let migrated = schema.is_ok();
+    checks.push(match schema {
+        Ok(()) => Check::ok("schema", "the schema is the one of this release"),
+        Err(error) => unusable("schema", &error),
+    });
+    let mut replicas = args.replicas.unwrap_or(1);
+    if migrated {
+        checks.push(delivery::partitions(diagnose::partitions(client).await?));
+        let reading = inspect::begin(client).await?;
+        let workers = inspect::workers(&reading, LIMIT).await?;
+        let subscriptions = inspect::subscriptions(&reading, LIMIT).await?;
+        drop(reading);
+        checks.push(delivery::workers(&workers, &config.worker));
+        let environment = Environment::of_process(config.worker.allow_private_targets);
+        checks.extend(delivery::subscriptions(&subscriptions, &environment));
+        if args.replicas.is_none() {
+            replicas = i64::try_from(workers.len()).unwrap_or(i64::MAX).max(1);
+        }
+    }
+    checks.push(capacity::locks(&server, &config.worker, replicas));
+    checks.push(capacity::connections(&server, config, replicas));
+    Ok(())
+}
+
+/// Whether a worker's connection reaches the server itself.
+async fn direct(config: &Config) -> Result<Check, Failure> {
+    const NAME: &str = "direct connection";
+    let settings = connect::settings(&config.database)?;
+    Ok(match lane_connection::open(&settings, "doctor").await {
+        Ok(_) => Check::ok(NAME, "no pooler between this host and the server"),
+        Err(OpenError::Pooler) => Check::fail(
+            NAME,
+            "there is a connection pooler in between",
+            "workers hold session locks: give them the server's own address; producers may use the pooler",
+        ),
+        Err(error) => Check::fail(
+            NAME,
+            format!(
+                "a worker's connection was refused: {}",
+                check::chain(&error)
+            ),
+            "see the server's log",
+        ),
+    })
+}
+
+fn unreachable(error: ConnectError) -> Check {
+    unusable("server", &error)
+}
+
+fn unusable(name: &'static str, error: &ConnectError) -> Check {
+    let advice = error.advice().unwrap_or("see the server's log");
+    Check::fail(name, check::chain(error), advice)
+}

@@ -1,0 +1,95 @@
+//! Whether the server has room for what the workers will ask of it.
+
+use super::check::Check;
+use crate::config::{Config, WorkerConfig};
+use crate::store::diagnose::Server;
+
+/// Connections that a worker holds besides its lane connections and its pool: control, doorbell,
+/// listener, and one in reserve for a reconnect.
+const OTHER_CONNECTIONS: i64 = 4;
+
+/// Lane locks live in the table that all sessions of the server share; when it is full, statements
+/// of everybody fail.
+pub(super) fn locks(server: &Server, worker: &WorkerConfig, replicas: i64) -> Check {
+    let wanted = replicas.saturating_mul(count(worker.max_lanes));
+    let room = server.lock_table();
+    let found = format!(
+        "{replicas} × {} lanes may hold {wanted} locks, the server's table has room for {room}, shared with everybody",
+        worker.max_lanes
+    );
+    let advice = format!(
+        "raise max_locks_per_transaction (now {}) and restart the server, or lower LANEKEEPER_WORKER__MAX_LANES",
+        server.max_locks_per_transaction
+    );
+    if wanted > room / 10 * 9 {
+        Check::fail("lock table", found, advice)
+    } else if wanted > room / 2 {
+        Check::warn("lock table", found, advice)
+    } else {
+        Check::ok("lock table", found)
+    }
+}
+
+pub(super) fn connections(server: &Server, config: &Config, replicas: i64) -> Check {
+    let each = count(config.worker.lane_connections)
+        + OTHER_CONNECTIONS
+        + count(config.database.pool_size);
+    let wanted = replicas.saturating_mul(each);
+    let room = server.max_connections - server.reserved_connections;
+    let others = server.other_connections;
+    let found = format!(
+        "{replicas} × {each} of workers make {wanted}, others hold {others}, the server takes {room}"
+    );
+    let advice =
+        "raise max_connections, or lower LANEKEEPER_DATABASE__POOL_SIZE or the number of replicas";
+    if wanted > room {
+        Check::fail("connections", found, advice)
+    } else if wanted + others > room {
+        Check::warn("connections", found, advice)
+    } else {
+        Check::ok("connections", found)
+    }
+}
+
+fn count(setting: usize) -> i64 {
+    i64::try_from(setting).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::Status;
+    use super::super::server::tests::healthy;
+    use super::*;
+
+    #[test]
+    fn lane_locks_must_leave_room_for_others() {
+        let worker = WorkerConfig::default();
+        let of = |replicas| locks(&healthy(), &worker, replicas).status;
+        // 64 × 100 slots, 512 lanes each.
+        assert_eq!(
+            [of(6), of(7), of(12)],
+            [Status::Ok, Status::Warn, Status::Fail]
+        );
+    }
+
+    #[test]
+    fn prepared_transactions_make_the_lock_table_larger() {
+        let mut server = healthy();
+        server.max_prepared_transactions = 100;
+        assert_eq!(server.lock_table(), 12_800);
+    }
+
+    #[test]
+    fn connections_of_all_replicas_must_fit_beside_those_of_others() {
+        let config = Config::default();
+        let of = |others, replicas| {
+            let mut server = healthy();
+            server.other_connections = others;
+            connections(&server, &config, replicas).status
+        };
+        // 14 each, of 97.
+        assert_eq!(of(0, 6), Status::Ok);
+        assert_eq!(of(20, 6), Status::Warn);
+        assert_eq!(of(0, 7), Status::Fail);
+    }
+}

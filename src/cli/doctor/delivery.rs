@@ -1,0 +1,203 @@
+//! The log's partitions, the workers' signs of life, the subscriptions' settings.
+
+use std::time::Duration;
+
+use super::check::{Check, Status, chain};
+use crate::adapter::{self, Environment};
+use crate::cli::output;
+use crate::config::WorkerConfig;
+use crate::store::inspect::{SubscriptionSummary, WorkerStatus};
+
+/// An append makes a partition that it lacks: nothing is lost without one, but the first event of
+/// the day waits for it.
+pub(super) fn partitions((today, tomorrow): (bool, bool)) -> Check {
+    let missing = match (today, tomorrow) {
+        (true, true) => return Check::ok("partitions", "today's and tomorrow's are there"),
+        (false, _) => "today's is missing",
+        (true, false) => "tomorrow's is missing",
+    };
+    Check::warn(
+        "partitions",
+        missing,
+        "a running worker makes them ahead: see whether one runs and what it logs",
+    )
+}
+
+pub(super) fn workers(workers: &[WorkerStatus], config: &WorkerConfig) -> Check {
+    const NAME: &str = "workers";
+    let frozen_after = Duration::from_millis(config.frozen_after_ms).as_secs_f64();
+    // One may come late.
+    let late_after = Duration::from_millis(config.heartbeat_ms).as_secs_f64() * 2.5;
+    let silent_for = |limit: f64| {
+        let silent = workers.iter().filter(move |worker| worker.silent_s > limit);
+        let named: Vec<String> = silent
+            .map(|worker| {
+                let silent = output::age(worker.silent_s);
+                format!(
+                    "{} on {} silent for {silent}",
+                    worker.worker_id, worker.host
+                )
+            })
+            .collect();
+        named.join(", ")
+    };
+    if workers.is_empty() {
+        return Check::warn(
+            NAME,
+            "none is running",
+            "events wait until one does: start `lanekeeper worker`",
+        );
+    }
+    let (frozen, late) = (silent_for(frozen_after), silent_for(late_after));
+    if !frozen.is_empty() {
+        Check::fail(
+            NAME,
+            frozen,
+            "its peers end its connections and take its lanes over: restart it, and see why it is stuck",
+        )
+    } else if !late.is_empty() {
+        Check::warn(
+            NAME,
+            late,
+            "see whether it is overloaded or cut off from the server",
+        )
+    } else {
+        let held: i64 = workers.iter().map(|worker| worker.held_lanes).sum();
+        Check::ok(
+            NAME,
+            format!("{} running, {held} lanes held", workers.len()),
+        )
+    }
+}
+
+/// One check for all that are well, one for each that is not.
+pub(super) fn subscriptions(
+    subscriptions: &[SubscriptionSummary],
+    environment: &Environment,
+) -> Vec<Check> {
+    if subscriptions.is_empty() {
+        return vec![Check::warn(
+            "subscriptions",
+            "there is none",
+            "events are recorded and delivered nowhere: `lanekeeper apply` adds some",
+        )];
+    }
+    let mut checks: Vec<Check> = subscriptions
+        .iter()
+        .map(|subscription| self::subscription(subscription, environment))
+        .collect();
+    let all = checks.len();
+    checks.retain(|check| check.status != Status::Ok);
+    if checks.len() < all {
+        let well = all - checks.len();
+        checks.insert(
+            0,
+            Check::ok("subscriptions", format!("{well} of {all} can be delivered")),
+        );
+    }
+    checks
+}
+
+fn subscription(subscription: &SubscriptionSummary, environment: &Environment) -> Check {
+    const NAME: &str = "subscription";
+    let name = &subscription.subscription;
+    let settings = &subscription.settings;
+    if let Err(error) = adapter::check(&subscription.adapter, settings) {
+        return Check::fail(
+            NAME,
+            format!("{name}: {}", chain(&error)),
+            "correct the file and apply it again; its events wait",
+        );
+    }
+    let secret = settings.get("secret_env").and_then(|value| value.as_str());
+    if let Some(Err(error)) = secret.map(|variable| environment.secret(variable)) {
+        return Check::warn(
+            NAME,
+            format!("{name}: {}", chain(&error)),
+            "set it wherever workers run: without it they do not deliver this subscription",
+        );
+    }
+    match (subscription.paused_at, &subscription.pause_reason) {
+        (Some(at), reason) => Check::warn(
+            NAME,
+            format!(
+                "{name}: paused since {} ({})",
+                output::time(at),
+                reason.as_deref().unwrap_or("no reason given")
+            ),
+            format!("go on with `lanekeeper subscription resume {name}`"),
+        ),
+        (None, _) => Check::ok(NAME, name.as_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn worker(silent_s: f64) -> WorkerStatus {
+        WorkerStatus {
+            worker_id: 7,
+            host: "host".to_owned(),
+            pid: 1,
+            release: "0".to_owned(),
+            state: "running".to_owned(),
+            started_at: Timestamp::UNIX_EPOCH,
+            beat_at: Timestamp::UNIX_EPOCH,
+            silent_s,
+            lane_connections: 2,
+            held_lanes: 3,
+        }
+    }
+
+    fn webhook(settings: Value) -> SubscriptionSummary {
+        SubscriptionSummary {
+            subscription: "audit".to_owned(),
+            stream: "hooks".to_owned(),
+            adapter: "webhook".to_owned(),
+            version: 1,
+            events: None,
+            settings,
+            paused_at: None,
+            pause_reason: None,
+        }
+    }
+
+    #[test]
+    fn silence_is_judged_by_the_configured_heartbeat() {
+        let config = WorkerConfig::default();
+        let of = |silent_s| workers(&[worker(1.0), worker(silent_s)], &config).status;
+        assert_eq!(
+            [of(6.0), of(20.0), of(31.0)],
+            [Status::Ok, Status::Warn, Status::Fail]
+        );
+        assert_eq!(workers(&[], &config).status, Status::Warn);
+    }
+
+    #[test]
+    fn a_subscription_is_well_where_its_settings_and_its_secret_are() {
+        let environment = Environment::with_variables(false, [("SET", "whsec_x")]);
+        let url = "https://example.com";
+        let mut paused = webhook(json!({"url": url}));
+        paused.paused_at = Some(Timestamp::UNIX_EPOCH);
+        for (subscription, status) in [
+            (
+                webhook(json!({"url": url, "secret_env": "SET"})),
+                Status::Ok,
+            ),
+            (
+                webhook(json!({"url": url, "secret_env": "UNSET"})),
+                Status::Warn,
+            ),
+            (webhook(json!({"url": 5})), Status::Fail),
+            (paused, Status::Warn),
+        ] {
+            let checks = subscriptions(&[subscription], &environment);
+            assert_eq!(checks.len(), 1);
+            assert_eq!(checks[0].status, status, "{checks:?}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What all lists have in common: they end, and say so.
+
+use super::output;
+
+/// Flattened into the arguments of every command that lists rows.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct LimitArgs {
+    /// The most rows that are shown
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    limit: i64,
+}
+
+impl LimitArgs {
+    /// Rows to ask for: one more than are shown tells whether there are more.
+    pub fn to_ask_for(self) -> i64 {
+        self.limit + 1
+    }
+
+    /// Cuts the rows to those that are shown. Whether there are more is said on standard error, so
+    /// that standard output stays data.
+    pub fn cut<T>(self, rows: &mut Vec<T>) {
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        if rows.len() > limit {
+            rows.truncate(limit);
+            output::note(format!(
+                "there are more: these are {limit}, --limit shows up to 10000"
+            ));
+        }
+    }
+}

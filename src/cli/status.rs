@@ -1,0 +1,139 @@
+//! `lanekeeper status`: how every subscription and every worker stands.
+//!
+//! Its cost does not depend on the backlog or on lanes at rest: lanes that have something to do are
+//! looked at up to a bound, beyond which figures are lower bounds and marked as such.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::store::inspect::{self, SubscriptionStatus, WorkerStatus};
+
+use super::Failure;
+use super::list::LimitArgs;
+use super::output::{self, Output, OutputArgs, or_dash};
+
+/// Show how far subscriptions are behind, what holds them up, and the workers
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Lanes are counted by state: idle (nothing to deliver), ready (waiting for a worker), held (being
+delivered), blocked (tried again later), parked (waiting for an operator). Per subscription, 5000
+lanes that have something to do are looked at and 100000 in all are counted: beyond that, + marks a
+lower bound and ~ an approximate figure. BEHIND counts events that a filter will leave out too.
+
+Examples:
+  lanekeeper status
+  lanekeeper status --output json | jq 'select(.kind == \"subscription\") | .behind'")]
+pub struct Args {
+    #[command(flatten)]
+    limit: LimitArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Line<'a> {
+    Subscription(&'a SubscriptionStatus),
+    Worker(&'a WorkerStatus),
+}
+
+pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+    let mut client = super::connect(config).await?;
+    let reading = inspect::begin(&mut client).await?;
+    let mut subscriptions = inspect::status(&reading, args.limit.to_ask_for()).await?;
+    let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
+    drop(reading);
+    args.limit.cut(&mut subscriptions);
+    args.limit.cut(&mut workers);
+    match args.output.output {
+        Output::Json => {
+            let subscriptions = subscriptions.iter().map(Line::Subscription);
+            let mut lines = subscriptions.chain(workers.iter().map(Line::Worker));
+            lines.try_for_each(|line| output::json_line(&line))?;
+        }
+        Output::Text => print(&subscriptions, &workers)?,
+    }
+    if subscriptions.is_empty() {
+        output::note("there is no subscription: add one with `lanekeeper apply`");
+    }
+    if workers.is_empty() {
+        output::note("no worker is running: events wait until one does");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(subscriptions: &[SubscriptionStatus], workers: &[WorkerStatus]) -> Result<(), Failure> {
+    if !subscriptions.is_empty() {
+        let rows: Vec<_> = subscriptions.iter().map(subscription_row).collect();
+        output::table(
+            [
+                "SUBSCRIPTION",
+                "STREAM",
+                "STATE",
+                "IDLE",
+                "READY",
+                "HELD",
+                "BLOCKED",
+                "PARKED",
+                "BEHIND",
+                "OLDEST",
+                "DEAD",
+            ],
+            &rows,
+        )?;
+    }
+    if !workers.is_empty() {
+        if !subscriptions.is_empty() {
+            output::line("")?;
+        }
+        let rows: Vec<_> = workers.iter().map(worker_row).collect();
+        output::table(
+            [
+                "WORKER", "HOST", "PID", "RELEASE", "STATE", "LANES", "SINCE", "SILENT",
+            ],
+            &rows,
+        )?;
+    }
+    Ok(())
+}
+
+fn subscription_row(status: &SubscriptionStatus) -> [String; 11] {
+    let bound = |count: i64, partial| format!("{count}{}", if partial { "+" } else { "" });
+    let state = match &status.pause_reason {
+        Some(reason) => format!("paused ({})", output::short(reason, 30)),
+        None => "running".to_owned(),
+    };
+    let partial = status.partial;
+    [
+        status.subscription.clone(),
+        status.stream.clone(),
+        state,
+        format!(
+            "{}{}",
+            if status.idle_partial { "~" } else { "" },
+            status.lanes.idle
+        ),
+        bound(status.lanes.ready, partial),
+        status.lanes.held.to_string(),
+        bound(status.lanes.blocked, partial),
+        bound(status.lanes.parked, partial),
+        bound(status.behind, partial),
+        or_dash(status.oldest_undelivered_age_s.map(output::age)),
+        status.dead_letters.to_string(),
+    ]
+}
+
+fn worker_row(worker: &WorkerStatus) -> [String; 8] {
+    [
+        worker.worker_id.to_string(),
+        worker.host.clone(),
+        worker.pid.to_string(),
+        worker.release.clone(),
+        worker.state.clone(),
+        worker.held_lanes.to_string(),
+        output::time(worker.started_at),
+        output::age(worker.silent_s),
+    ]
+}

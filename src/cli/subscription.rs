@@ -1,0 +1,162 @@
+//! `lanekeeper subscription`: what is delivered where, and whether it runs.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::store::inspect::{self, SubscriptionSummary};
+use crate::store::operate;
+
+use super::Failure;
+use super::list::LimitArgs;
+use super::output::{self, Output, OutputArgs};
+
+/// List subscriptions, and pause or resume one
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    List(ListArgs),
+    Pause(PauseArgs),
+    Resume(ResumeArgs),
+}
+
+/// List the subscriptions; `apply` adds, changes and removes them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  lanekeeper subscription list --output json")]
+struct ListArgs {
+    #[command(flatten)]
+    limit: LimitArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Stop delivering a subscription; its events wait
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Deliveries under way are finished. Nothing is lost, and order is kept.
+
+Example:
+  lanekeeper subscription pause audit --reason 'endpoint moves tonight'")]
+struct PauseArgs {
+    /// The subscription
+    name: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT", default_value = "paused by an operator")]
+    reason: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Go on delivering a subscription
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  lanekeeper subscription resume audit")]
+struct ResumeArgs {
+    /// The subscription
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct Changed<'a> {
+    subscription: &'a str,
+    /// running | paused
+    state: &'a str,
+    /// False where it was so already.
+    changed: bool,
+}
+
+pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::List(args) => list(args, config).await,
+        Command::Pause(args) => {
+            change(&args.name, Some(&args.reason), args.output.output, config).await
+        }
+        Command::Resume(args) => change(&args.name, None, args.output.output, config).await,
+    }
+}
+
+async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
+    let mut client = super::connect(config).await?;
+    let reading = inspect::begin(&mut client).await?;
+    let mut subscriptions = inspect::subscriptions(&reading, args.limit.to_ask_for()).await?;
+    drop(reading);
+    args.limit.cut(&mut subscriptions);
+    match args.output.output {
+        Output::Json => subscriptions.iter().try_for_each(output::json_line)?,
+        Output::Text if subscriptions.is_empty() => {
+            output::note("there is no subscription: add one with `lanekeeper apply`");
+        }
+        Output::Text => output::table(
+            [
+                "SUBSCRIPTION",
+                "STREAM",
+                "ADAPTER",
+                "EVENTS",
+                "STATE",
+                "REASON",
+            ],
+            &subscriptions.iter().map(row).collect::<Vec<_>>(),
+        )?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(subscription: &SubscriptionSummary) -> [String; 6] {
+    let events = match &subscription.events {
+        Some(events) => output::short(&events.join(","), 50),
+        None => "all".to_owned(),
+    };
+    let state = match subscription.paused_at {
+        Some(at) => format!("paused at {}", output::time(at)),
+        None => "running".to_owned(),
+    };
+    [
+        subscription.subscription.clone(),
+        subscription.stream.clone(),
+        subscription.adapter.clone(),
+        events,
+        state,
+        output::or_dash(subscription.pause_reason.clone()),
+    ]
+}
+
+async fn change(
+    name: &str,
+    reason: Option<&str>,
+    form: Output,
+    config: &Config,
+) -> Result<ExitCode, Failure> {
+    let client = super::connect(config).await?;
+    inspect::find_subscription(&client, name).await?;
+    let (changed, state) = match reason {
+        Some(reason) => (
+            operate::pause_subscription(&client, name, reason).await?,
+            "paused",
+        ),
+        None => (
+            operate::resume_subscription(&client, name).await?,
+            "running",
+        ),
+    };
+    match form {
+        Output::Json => output::json_line(&Changed {
+            subscription: name,
+            state,
+            changed,
+        })?,
+        Output::Text if changed => output::line(format!("{name} is {state}"))?,
+        Output::Text => output::line(format!("{name} was {state} already"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

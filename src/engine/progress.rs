@@ -1,0 +1,234 @@
+//! A held lane's progress that is not settled yet, and what a verdict does to it (I3, I4, I12).
+//!
+//! No I/O: both kinds of lane, those that deliver through an adapter and those that run a handler in
+//! a transaction, decide by these same rules.
+
+use std::time::Duration;
+
+use jiff::civil::Date;
+
+use super::retry;
+use crate::adapter::Verdict;
+use crate::store::claim::ClaimedLane;
+use crate::store::settle::{Operation, Outcome, OutcomeKind, Settlement};
+use crate::store::subscription::Subscription;
+use crate::subscription::Exhaustion;
+
+/// How long a subscription's lanes wait after its destination said 410 and paused it.
+const GONE_DELAY: Duration = Duration::from_secs(1);
+/// Crashes from which a head is suspect; `lanekeeper.claim` knows the same number.
+const SUSPECT_AFTER: i32 = 2;
+
+/// Why a lane is let go before its events are through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub operation: Operation,
+    /// For [`Operation::Retry`].
+    pub delay: Duration,
+    pub error: Option<String>,
+}
+
+impl Stop {
+    pub fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            delay: Duration::ZERO,
+            error: None,
+        }
+    }
+
+    pub fn retry(delay: Duration, error: Option<String>) -> Self {
+        Self {
+            operation: Operation::Retry,
+            delay,
+            error,
+        }
+    }
+}
+
+/// What a verdict on the head comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// The cursor passed it.
+    Passed,
+    /// The head stays; the lane is let go.
+    Stopped(Stop),
+    /// As stopped, and the subscription is to be paused for this reason.
+    Gone { reason: String, stop: Stop },
+}
+
+/// Where a lane stands.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    lane_id: i64,
+    session_id: i64,
+    pub version: i64,
+    cursor: i64,
+    cursor_day: Date,
+    /// Failed attempts on the head.
+    pub attempts: i32,
+    /// Workers that died while they held the head.
+    pub crashes: i32,
+    changed: bool,
+    settled_cursor: i64,
+    outcomes: Vec<Outcome>,
+}
+
+impl Progress {
+    pub fn of(lane: &ClaimedLane) -> Self {
+        Self {
+            lane_id: lane.lane_id,
+            session_id: lane.session_id,
+            version: lane.version,
+            cursor: lane.cursor,
+            cursor_day: lane.cursor_day,
+            attempts: lane.attempts,
+            crashes: lane.crashes,
+            changed: false,
+            settled_cursor: lane.cursor,
+            outcomes: Vec::new(),
+        }
+    }
+
+    /// The attempt that the next delivery of the head is, from 1.
+    pub fn attempt(&self) -> u32 {
+        u32::try_from(self.attempts).unwrap_or(0).saturating_add(1)
+    }
+
+    /// Whether the head has outlived so many workers that it is delivered alone. One is no ground
+    /// for suspicion: a crash charges everything that the worker held, and that must go on at once.
+    pub fn is_suspect(&self) -> bool {
+        self.crashes >= SUSPECT_AFTER
+    }
+
+    /// The cursor passes the head.
+    pub fn pass(&mut self, seq: i64, day: Date) {
+        self.cursor = seq;
+        self.cursor_day = day;
+        self.attempts = 0;
+        self.crashes = 0;
+        self.changed = true;
+    }
+
+    /// The cursor passes the head, because a newer event goes instead.
+    pub fn coalesce(&mut self, seq: i64, day: Date, replaced_by: i64) {
+        self.outcomes.push(Outcome {
+            seq,
+            kind: OutcomeKind::Coalesced { replaced_by },
+        });
+        self.pass(seq, day);
+    }
+
+    /// What the destination made of the head. `random` is from 0 to 1, for jitter.
+    pub fn judge(
+        &mut self,
+        seq: i64,
+        day: Date,
+        verdict: Verdict,
+        subscription: &Subscription,
+        random: f64,
+    ) -> Judgement {
+        match verdict {
+            Verdict::Accepted => {
+                self.pass(seq, day);
+                Judgement::Passed
+            }
+            Verdict::Rejected { error } => {
+                self.fail();
+                self.exhaust(seq, day, error, subscription)
+            }
+            Verdict::Retry { error, after } => {
+                self.fail();
+                let attempts = u32::try_from(self.attempts).unwrap_or(u32::MAX);
+                if subscription.max_attempts > 0 && attempts >= subscription.max_attempts {
+                    return self.exhaust(seq, day, error, subscription);
+                }
+                let delay = after.unwrap_or_else(|| {
+                    retry::delay(&subscription.retry_schedule, attempts, random)
+                });
+                Judgement::Stopped(Stop::retry(delay, Some(error)))
+            }
+            Verdict::Throttled { reason, after } => {
+                self.changed = true;
+                Judgement::Stopped(Stop::retry(after, Some(reason)))
+            }
+            Verdict::Gone { error } => {
+                self.changed = true;
+                let stop = Stop::retry(GONE_DELAY, Some(error.clone()));
+                Judgement::Gone {
+                    reason: error,
+                    stop,
+                }
+            }
+        }
+    }
+
+    /// The head will not be tried again.
+    pub fn exhaust(
+        &mut self,
+        seq: i64,
+        day: Date,
+        error: String,
+        subscription: &Subscription,
+    ) -> Judgement {
+        tracing::warn!(
+            subscription = %subscription.name, seq, attempts = self.attempts, crashes = self.crashes,
+            policy = ?subscription.on_exhausted, error, "event exhausted"
+        );
+        let kind = match subscription.on_exhausted {
+            Exhaustion::DeadLetter => OutcomeKind::DeadLettered {
+                error,
+                attempts: self.attempts,
+                crashes: self.crashes,
+            },
+            Exhaustion::Drop => OutcomeKind::Dropped { error },
+            Exhaustion::Park => {
+                self.changed = true;
+                let stop = Stop {
+                    operation: Operation::Park,
+                    delay: Duration::ZERO,
+                    error: Some(error),
+                };
+                return Judgement::Stopped(stop);
+            }
+        };
+        self.outcomes.push(Outcome { seq, kind });
+        self.pass(seq, day);
+        Judgement::Passed
+    }
+
+    fn fail(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.crashes = 0;
+        self.changed = true;
+    }
+
+    /// What is to be written now. The outcomes go with it.
+    pub fn settlement(&mut self, stop: Stop, history: bool) -> Settlement {
+        let moved = self.cursor > self.settled_cursor;
+        Settlement {
+            lane_id: self.lane_id,
+            session_id: self.session_id,
+            version: self.version,
+            operation: stop.operation,
+            changed: self.changed,
+            cursor: self.cursor,
+            cursor_day: self.cursor_day,
+            attempts: self.attempts,
+            crashes: self.crashes,
+            delay: stop.delay,
+            error: stop.error,
+            history_from: (moved && history).then_some(self.settled_cursor + 1),
+            outcomes: std::mem::take(&mut self.outcomes),
+        }
+    }
+
+    /// The settlement was written.
+    pub fn settled(&mut self) {
+        if self.changed {
+            self.version += 1;
+            self.changed = false;
+            self.settled_cursor = self.cursor;
+        }
+    }
+}

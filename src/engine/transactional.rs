@@ -1,0 +1,414 @@
+//! A lane connection for handlers: delivers, settles and commits in one transaction (A9, I5).
+//!
+//! It differs from claimer.rs in one thing: the connection that holds the lane locks is busy with
+//! one handler's transaction at a time, so that lanes are run here one after the other. No trust
+//! window is needed: a handler's effect can only be committed by the connection that holds the
+//! lane's lock, and a connection that was lost commits nothing.
+//!
+//! | failure | what happens |
+//! |---|---|
+//! | the handler fails or panics | rolled back; the head is retried or exhausted, as by its verdict |
+//! | somebody else settled the lane | the compare-and-set misses: rolled back |
+//! | the connection ends before COMMIT is answered | committed or not, progress and effect agree; the next holder reads which |
+//! | the process dies | as above; survivors wake the lanes and charge the head |
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_postgres::{Client, Statement};
+
+use super::coalesce::{Step, plan};
+use super::handler::{Destination, Handler, HandlerError};
+use super::progress::{Judgement, Progress, Stop};
+use super::route::Route;
+use super::shared::Shared;
+use super::walk::{Kind, Walks};
+use crate::adapter::{Delivery, Verdict};
+use crate::event::Event;
+use crate::store::claim::{self, ClaimedLane};
+use crate::store::fetch::{self, FetchedEvent, Position};
+use crate::store::lane_connection::{self, OpenError};
+use crate::store::settle::{self, Operation, Settled};
+use crate::store::{StoreError, worker};
+
+/// Lanes taken in one claim: they wait for each other here, so no more than a few.
+const CLAIM_LIMIT: usize = 8;
+/// Events of one lane in one holding.
+const BATCH: i64 = 50;
+/// Payloads are read with their events, up to this size; larger ones one by one.
+const INLINE_BYTES: i32 = 65_536;
+const REOPEN_DELAY: Duration = Duration::from_millis(250);
+/// Undoes, for the handler's own statements, what a lane connection pins for the engine's.
+const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
+    SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
+    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("cannot open a lane connection")]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Runs handlers' lanes on one connection after another, once there is a handler to run.
+pub async fn run(shared: Arc<Shared>) {
+    while !shared.stopping.is_cancelled() {
+        if !shared.routes().iter().any(|route| route.is_transactional()) {
+            tokio::select! {
+                () = shared.stopping.cancelled() => return,
+                () = sleep(shared.settings.poll_floor) => continue,
+            }
+        }
+        let Err(error) = session(&shared).await else {
+            return;
+        };
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "handler connection lost; what it had not committed was rolled back and is handled again"
+        );
+        sleep(REOPEN_DELAY.mul_f64(1.0 + shared.random())).await;
+    }
+}
+
+async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
+    let (client, _task) = lane_connection::open(&shared.database, "handlers").await?;
+    let mut session = Session {
+        shared,
+        claim: claim::prepare(&client).await?,
+        fetch: fetch::prepare(&client).await?,
+        settle: settle::prepare(&client).await?,
+        unlock: client
+            .prepare(settle::UNLOCK)
+            .await
+            .map_err(StoreError::on("preparing the unlock"))?,
+        connection_id: worker::open_lane_connection(&client, shared.identity.worker_id).await?,
+        client,
+        next_claim_id: 1,
+        walks: Walks::new(&shared.settings, Kind::Handlers),
+    };
+    let result = session.run().await;
+    shared.idle.leave(session.connection_id);
+    result
+}
+
+struct Session<'a> {
+    shared: &'a Arc<Shared>,
+    client: Client,
+    claim: Statement,
+    fetch: Statement,
+    settle: Statement,
+    unlock: Statement,
+    connection_id: i64,
+    next_claim_id: i64,
+    walks: Walks,
+}
+
+impl Session<'_> {
+    async fn run(&mut self) -> Result<(), SessionError> {
+        while !self.shared.stopping.is_cancelled() {
+            self.round().await?;
+            let at = self.walks.next_at();
+            tokio::select! {
+                () = self.shared.stopping.cancelled() => {}
+                () = self.shared.wake.notified() => {
+                    self.walks.wake();
+                    // The hint may have been meant for the other connections.
+                    self.shared.wake.notify_one();
+                    sleep(Duration::from_millis(1)).await;
+                }
+                () = sleep_until(at) => {}
+            }
+        }
+        worker::close_lane_connection(&self.client, self.connection_id).await?;
+        Ok(())
+    }
+
+    /// Claims a few lanes and runs them one after the other.
+    async fn round(&mut self) -> Result<(), SessionError> {
+        let now = Instant::now();
+        let routes = self.shared.routes();
+        let walks = self.walks.start(&routes, now);
+        let claim_id = self.next_claim_id();
+        let claimed = if walks.is_empty() {
+            claim::Claimed::default()
+        } else {
+            let limit = i32::try_from(CLAIM_LIMIT).unwrap_or(i32::MAX);
+            claim::claim(
+                &self.client,
+                &self.claim,
+                self.connection_id,
+                claim_id,
+                &walks,
+                limit,
+                &[],
+            )
+            .await?
+        };
+        let random = self.shared.random();
+        self.walks.finished(
+            &claimed.routes,
+            claimed.lanes.len(),
+            CLAIM_LIMIT,
+            now,
+            random,
+        );
+        if claimed.lanes.is_empty() {
+            self.shared.idle.enter(self.connection_id);
+            return Ok(());
+        }
+        self.shared.idle.leave(self.connection_id);
+        for lane in claimed.lanes {
+            let lane_id = lane.lane_id;
+            let Some(route) = routes.get(lane.token.route) else {
+                unreachable!("only active routes are walked")
+            };
+            let _hold = self.shared.hold(route);
+            self.lane(lane, route).await?;
+            self.unlock(&[lane_id], &[]).await?;
+        }
+        self.unlock(&[], &[claim_id]).await
+    }
+
+    async fn unlock(&self, lanes: &[i64], claims: &[i64]) -> Result<(), SessionError> {
+        Ok(settle::unlock(
+            &self.client,
+            &self.unlock,
+            lanes,
+            self.connection_id,
+            claims,
+        )
+        .await?)
+    }
+
+    fn next_claim_id(&mut self) -> i64 {
+        self.next_claim_id += 1;
+        self.next_claim_id
+    }
+
+    async fn lane(&mut self, lane: ClaimedLane, route: &Route) -> Result<(), SessionError> {
+        let mut progress = Progress::of(&lane);
+        if lane.parked || !lane.retry_in.is_zero() {
+            return self
+                .settle(&lane, &mut progress, Stop::new(Operation::Discard))
+                .await
+                .map(drop);
+        }
+        let Destination::Handler(handler) = &route.destination else {
+            unreachable!("only handlers' routes are walked here")
+        };
+        let position = Position {
+            session_id: lane.session_id,
+            cursor: lane.cursor,
+            cursor_day: lane.cursor_day,
+            subscription_id: route.id(),
+        };
+        let mut batches =
+            fetch::fetch(&self.client, &self.fetch, &[position], BATCH, INLINE_BYTES).await?;
+        let events = batches.pop().unwrap_or_default();
+        let full = i64::try_from(events.len()) == Ok(BATCH);
+        let steps = plan(&events, route.critical());
+        for (event, step) in events.into_iter().zip(steps) {
+            match step {
+                Step::Filtered => progress.pass(event.seq, event.day),
+                Step::Coalesced { replaced_by } => {
+                    progress.coalesce(event.seq, event.day, replaced_by);
+                }
+                Step::Deliver => {
+                    if let Some(stop) = self
+                        .handle(&**handler, &lane, route, &mut progress, event)
+                        .await?
+                    {
+                        return self.settle(&lane, &mut progress, stop).await.map(drop);
+                    }
+                }
+            }
+            if self.shared.stopping.is_cancelled() {
+                let stop = Stop::new(Operation::Release);
+                return self.settle(&lane, &mut progress, stop).await.map(drop);
+            }
+        }
+        let operation = if full {
+            Operation::Yield
+        } else {
+            Operation::Finish
+        };
+        let settled = self
+            .settle(&lane, &mut progress, Stop::new(operation))
+            .await?;
+        if matches!(settled, Settled::More | Settled::Busy) {
+            // Its token stays, a little later, so that an append that is still open is not spun on.
+            let delay = Duration::from_millis(if settled == Settled::More { 0 } else { 50 });
+            self.settle(&lane, &mut progress, Stop::retry(delay, None))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// One event in one transaction. `None`: the cursor passed it, and that is committed.
+    async fn handle(
+        &mut self,
+        handler: &dyn Handler,
+        lane: &ClaimedLane,
+        route: &Route,
+        progress: &mut Progress,
+        fetched: FetchedEvent,
+    ) -> Result<Option<Stop>, SessionError> {
+        let subscription = &route.subscription;
+        let (seq, day) = (fetched.seq, fetched.day);
+        if progress.crashes >= self.shared.settings.max_crashes {
+            let error = format!(
+                "{} workers died while they held this event",
+                progress.crashes
+            );
+            return Ok(stop(progress.exhaust(seq, day, error, subscription)));
+        }
+        let suspect = progress.is_suspect().then(|| self.next_claim_id());
+        if let Some(claim_id) = suspect {
+            let charged = (lane.lane_id, progress.version, progress.crashes);
+            settle::record_suspect(&self.client, self.connection_id, claim_id, charged).await?;
+        }
+        let event = self.event(lane, route, fetched).await?;
+        let delivery = Delivery {
+            event: &event,
+            subscription: &subscription.name,
+            attempt: progress.attempt(),
+        };
+        let operation = "handling an event";
+        let transaction = self
+            .client
+            .transaction()
+            .await
+            .map_err(StoreError::on(operation))?;
+        transaction
+            .batch_execute(BEGIN)
+            .await
+            .map_err(StoreError::on(operation))?;
+        let handled = AssertUnwindSafe(handler.handle(&transaction, &delivery))
+            .catch_unwind()
+            .await;
+        let handled = handled.unwrap_or_else(|_| {
+            let error = "the handler panicked; see the worker's log".to_owned();
+            Err(HandlerError::Retry { error, after: None })
+        });
+        let failed: Option<Verdict> = match handled {
+            Ok(()) => {
+                let mut passed = progress.clone();
+                passed.pass(seq, day);
+                let settlement =
+                    passed.settlement(Stop::new(Operation::Keep), subscription.history);
+                let lanes = [(settlement, lane.token)];
+                let worker_id = self.shared.identity.worker_id;
+                match settle::settle(&transaction, &self.settle, worker_id, &lanes).await {
+                    Ok(results) if results == [Settled::Done] => {
+                        transaction
+                            .commit()
+                            .await
+                            .map_err(StoreError::on(operation))?;
+                        passed.settled();
+                        *progress = passed;
+                        None
+                    }
+                    Ok(_) => {
+                        transaction
+                            .rollback()
+                            .await
+                            .map_err(StoreError::on(operation))?;
+                        tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
+                        return Ok(Some(Stop::new(Operation::Release)));
+                    }
+                    // The handler left its transaction aborted, and said Ok.
+                    Err(error) => {
+                        let error = chain(&error);
+                        transaction
+                            .rollback()
+                            .await
+                            .map_err(StoreError::on(operation))?;
+                        Some(Verdict::Retry { error, after: None })
+                    }
+                }
+            }
+            Err(error) => {
+                transaction
+                    .rollback()
+                    .await
+                    .map_err(StoreError::on(operation))?;
+                Some(error.into())
+            }
+        };
+        if let Some(claim_id) = suspect {
+            self.unlock(&[], &[claim_id]).await?;
+        }
+        let Some(verdict) = failed else {
+            return Ok(None);
+        };
+        Ok(stop(progress.judge(
+            seq,
+            day,
+            verdict,
+            subscription,
+            self.shared.random(),
+        )))
+    }
+
+    async fn event(
+        &self,
+        lane: &ClaimedLane,
+        route: &Route,
+        fetched: FetchedEvent,
+    ) -> Result<Event, SessionError> {
+        let payload = match fetched.payload {
+            Some(payload) => payload,
+            None => fetch::payload(&self.client, lane.session_id, fetched.seq, fetched.day).await?,
+        };
+        Ok(Event {
+            message_id: fetched.message_id,
+            stream: Arc::clone(&route.subscription.stream),
+            session: Arc::from(lane.session.as_str()),
+            seq: fetched.seq,
+            event_type: fetched.event_type,
+            created_at: fetched.created_at,
+            payload,
+            headers: fetched.headers,
+        })
+    }
+
+    async fn settle(
+        &self,
+        lane: &ClaimedLane,
+        progress: &mut Progress,
+        stop: Stop,
+    ) -> Result<Settled, SessionError> {
+        let history = self
+            .shared
+            .routes()
+            .get(lane.token.route)
+            .is_some_and(|route| route.subscription.history);
+        let lanes = [(progress.settlement(stop, history), lane.token)];
+        let worker_id = self.shared.identity.worker_id;
+        let results = settle::settle(&self.client, &self.settle, worker_id, &lanes).await?;
+        let settled = results.first().copied().unwrap_or(Settled::Lost);
+        if settled != Settled::Lost {
+            progress.settled();
+        }
+        Ok(settled)
+    }
+}
+
+/// A handler has no subscription to pause: it does not answer 410.
+fn stop(judgement: Judgement) -> Option<Stop> {
+    match judgement {
+        Judgement::Passed => None,
+        Judgement::Stopped(stop) | Judgement::Gone { stop, .. } => Some(stop),
+    }
+}
+
+fn chain(error: &StoreError) -> String {
+    let cause = std::error::Error::source(error)
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    format!("{error}: {cause}")
+}

@@ -1,0 +1,271 @@
+//! The producers' side: appending events, in a transaction of the caller's own where it wants one.
+//!
+//! Everything goes through `lanekeeper.enqueue` and `lanekeeper.enqueue_many`, which keep the order
+//! (I1) and the tokens (I13). Payloads and headers are JSON text and are passed through: only
+//! Postgres reads them, so that depth and size are bounded in one place. Statements are unnamed,
+//! and a transaction pooler may stand in between.
+//!
+//! ```no_run
+//! use lanekeeper::store::append::{NewEvent, enqueue};
+//!
+//! # async fn example(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let transaction = client.transaction().await?;
+//! transaction.execute("UPDATE job SET state = 'done' WHERE id = 7", &[]).await?;
+//! let event = NewEvent {
+//!     dedupe_key: Some("job-7-done"),
+//!     ..NewEvent::new("job-7", "job_done", r#"{"ok":true}"#)
+//! };
+//! enqueue(&transaction, "runs", &event).await?;
+//! transaction.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use super::{Refusal, StoreError};
+
+const APPEND: &str = include_str!("sql/append.sql");
+const APPEND_MANY: &str = include_str!("sql/append_many.sql");
+
+/// An event that is to be appended to a session's log.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEvent<'a> {
+    /// The ordering key inside the stream: 1 to 512 bytes. A new name makes a new session.
+    pub session: &'a str,
+    /// 1 to 200 bytes.
+    pub event_type: &'a str,
+    /// JSON text, at most the stream's `max_payload_bytes`.
+    pub payload: &'a str,
+    /// Drawn by Postgres where absent. A repeated one is a duplicate and is not appended again.
+    pub message_id: Option<Uuid>,
+    /// The producer's own name for the event, 1 to 512 bytes: a repeated one is a duplicate.
+    pub dedupe_key: Option<&'a str>,
+    /// -100 to 100; a higher one pulls its whole session forward, not the event past others.
+    pub priority: i16,
+    /// JSON text of an object.
+    pub headers: Option<&'a str>,
+}
+
+impl<'a> NewEvent<'a> {
+    /// An event with nothing but what every event has.
+    pub fn new(session: &'a str, event_type: &'a str, payload: &'a str) -> Self {
+        Self {
+            session,
+            event_type,
+            payload,
+            message_id: None,
+            dedupe_key: None,
+            priority: 0,
+            headers: None,
+        }
+    }
+}
+
+/// Where an event stands, once its transaction has committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Enqueued {
+    pub message_id: Uuid,
+    /// Position in the session's log.
+    pub seq: i64,
+    /// It was there before; the other fields are those of the first.
+    pub duplicate: bool,
+}
+
+/// Why nothing was appended. The caller's transaction, if there is one, is aborted by it.
+#[derive(Debug, Error)]
+pub enum AppendError {
+    #[error("{}", .0.message)]
+    UnknownStream(Refusal),
+    #[error("{}", .0.message)]
+    PayloadTooLarge(Refusal),
+    /// An argument that breaks a limit, or a number that Postgres cannot hold.
+    #[error("{}", .0.message)]
+    Invalid(Refusal),
+    #[error("payload or headers are not JSON ({}): nothing was enqueued", .0.message)]
+    NotJson(Refusal),
+    #[error("the JSON is nested deeper than Postgres can read: nothing was enqueued")]
+    TooDeep(Refusal),
+    #[error("the JSON contains \\u0000, which Postgres cannot store: nothing was enqueued")]
+    NulCharacter(Refusal),
+    /// Where its class is [`ConnectionLost`](super::ErrorClass::ConnectionLost), outside of a
+    /// transaction, the events may or may not have been appended: a message id or a dedupe key
+    /// makes it safe to repeat the call.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl AppendError {
+    /// What the producer can do about it.
+    pub fn advice(&self) -> Option<&str> {
+        match self {
+            Self::UnknownStream(refusal)
+            | Self::PayloadTooLarge(refusal)
+            | Self::Invalid(refusal) => refusal.hint.as_deref(),
+            Self::NotJson(_) => Some("pass one JSON value; text needs its quotes: '\"text\"'"),
+            Self::TooDeep(_) => {
+                Some("flatten it, or pass the inner document as text, or raise max_stack_depth")
+            }
+            Self::NulCharacter(_) => Some("leave the character out, or encode the text (base64)"),
+            Self::Store(_) => None,
+        }
+    }
+
+    fn new(source: tokio_postgres::Error) -> Self {
+        let Some(said) = source.as_db_error() else {
+            return StoreError::on("enqueueing")(source).into();
+        };
+        let refusal = Refusal::of(said);
+        match said.code() {
+            code if code.code() == "LK003" => Self::UnknownStream(refusal),
+            code if code.code() == "LK005" => Self::PayloadTooLarge(refusal),
+            code if code.code() == "LK006" => Self::Invalid(refusal),
+            // A string or an object beyond what the type can hold.
+            &SqlState::PROGRAM_LIMIT_EXCEEDED => Self::PayloadTooLarge(refusal),
+            &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Self::Invalid(refusal),
+            &SqlState::INVALID_TEXT_REPRESENTATION => Self::NotJson(Refusal {
+                // The message says only that it is not; the detail says why.
+                message: said.detail().map_or(refusal.message, str::to_owned),
+                hint: None,
+            }),
+            &SqlState::STATEMENT_TOO_COMPLEX => Self::TooDeep(refusal),
+            &SqlState::UNTRANSLATABLE_CHARACTER => Self::NulCharacter(refusal),
+            _ => StoreError::on("enqueueing")(source).into(),
+        }
+    }
+
+    fn not_json(field: &str, error: &serde_json::Error) -> Self {
+        Self::NotJson(Refusal {
+            message: format!("{field}: {error}"),
+            hint: None,
+        })
+    }
+}
+
+/// Appends one event.
+///
+/// # Errors
+/// Nothing was appended, except as [`AppendError::Store`] says.
+pub async fn enqueue(
+    client: &impl GenericClient,
+    stream: &str,
+    event: &NewEvent<'_>,
+) -> Result<Enqueued, AppendError> {
+    let headers = event.headers.unwrap_or("{}");
+    let parameters: [(&(dyn ToSql + Sync), Type); 8] = [
+        (&stream, Type::TEXT),
+        (&event.session, Type::TEXT),
+        (&event.event_type, Type::TEXT),
+        (&event.payload, Type::TEXT),
+        (&event.message_id, Type::UUID),
+        (&event.dedupe_key, Type::TEXT),
+        (&event.priority, Type::INT2),
+        (&headers, Type::TEXT),
+    ];
+    let row = client.query_typed_one(APPEND, &parameters).await;
+    row.and_then(|row| enqueued(&row)).map_err(AppendError::new)
+}
+
+/// Appends events to one stream, in their order within each session: all of them or none. Locks
+/// all sessions in one order, so that such calls never deadlock one another; some hundreds of
+/// events a call are a good size.
+///
+/// # Errors
+/// Nothing was appended, except as [`AppendError::Store`] says.
+pub async fn enqueue_many(
+    client: &impl GenericClient,
+    stream: &str,
+    events: &[NewEvent<'_>],
+) -> Result<Vec<Enqueued>, AppendError> {
+    let elements = events
+        .iter()
+        .map(Element::new)
+        .collect::<Result<Vec<_>, _>>()?;
+    let array = serde_json::to_string(&elements)
+        .map_err(|error| AppendError::not_json("events", &error))?;
+    let rows = client
+        .query_typed(APPEND_MANY, &[(&stream, Type::TEXT), (&array, Type::TEXT)])
+        .await
+        .map_err(AppendError::new)?;
+    rows.iter()
+        .map(enqueued)
+        .collect::<Result<_, _>>()
+        .map_err(AppendError::new)
+}
+
+fn enqueued(row: &Row) -> Result<Enqueued, tokio_postgres::Error> {
+    Ok(Enqueued {
+        message_id: row.try_get("message_id")?,
+        seq: row.try_get("seq")?,
+        duplicate: row.try_get("duplicate")?,
+    })
+}
+
+/// An element of the array that `lanekeeper.enqueue_many` takes.
+#[derive(Serialize)]
+struct Element<'a> {
+    session: &'a str,
+    event_type: &'a str,
+    payload: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dedupe_key: Option<&'a str>,
+    priority: i16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<&'a RawValue>,
+}
+
+impl<'a> Element<'a> {
+    /// Checks that payload and headers are one JSON value each: text that is not would change the
+    /// array around it.
+    fn new(event: &NewEvent<'a>) -> Result<Self, AppendError> {
+        let value = |field, text: &'a str| {
+            serde_json::from_str::<&RawValue>(text)
+                .map_err(|error| AppendError::not_json(field, &error))
+        };
+        Ok(Self {
+            session: event.session,
+            event_type: event.event_type,
+            payload: value("payload", event.payload)?,
+            message_id: event.message_id,
+            dedupe_key: event.dedupe_key,
+            priority: event.priority,
+            headers: event
+                .headers
+                .map(|text| value("headers", text))
+                .transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_would_change_the_array_is_refused() {
+        for payload in ["1},{\"session\":\"other\"", "", "nope", "1 2", "{\"a\":1"] {
+            let refused = Element::new(&NewEvent::new("s", "t", payload)).err();
+            assert!(
+                matches!(refused, Some(AppendError::NotJson(_))),
+                "{payload}"
+            );
+        }
+    }
+
+    #[test]
+    fn json_passes_unchanged_however_deep_it_is() {
+        let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+        for payload in [deep.as_str(), " 1.50 ", "\"\\u0000\"", "null"] {
+            let element = Element::new(&NewEvent::new("s", "t", payload)).unwrap();
+            assert_eq!(element.payload.get(), payload.trim());
+        }
+    }
+}

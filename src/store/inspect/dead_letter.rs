@@ -1,0 +1,118 @@
+//! Dead letters, and what they carry.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio_postgres::types::{Json, Type};
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use super::{StoreError, read};
+
+/// An exhausted event.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeadLetter {
+    pub dead_id: i64,
+    pub stream: String,
+    pub session: String,
+    pub subscription: String,
+    pub seq: i64,
+    pub message_id: Uuid,
+    pub event_type: String,
+    pub created_at: Timestamp,
+    pub attempts: i32,
+    pub crashes: i32,
+    pub error: String,
+    pub died_at: Timestamp,
+    /// What an operator did with it; absent while it waits for one.
+    pub resolution: Option<String>,
+    pub resolved_at: Option<Timestamp>,
+}
+
+impl DeadLetter {
+    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            dead_id: row.try_get("dead_id")?,
+            stream: row.try_get("stream")?,
+            session: row.try_get("session")?,
+            subscription: row.try_get("subscription")?,
+            seq: row.try_get("seq")?,
+            message_id: row.try_get("message_id")?,
+            event_type: row.try_get("event_type")?,
+            created_at: row.try_get("created_at")?,
+            attempts: row.try_get("attempts")?,
+            crashes: row.try_get("crashes")?,
+            error: row.try_get("error")?,
+            died_at: row.try_get("died_at")?,
+            resolution: row.try_get("resolution")?,
+            resolved_at: row.try_get("resolved_at")?,
+        })
+    }
+}
+
+/// A dead letter with the event's content.
+#[derive(Debug, Serialize)]
+pub struct Letter {
+    #[serde(flatten)]
+    pub about: DeadLetter,
+    pub payload: Box<RawValue>,
+    pub headers: Option<Box<RawValue>>,
+}
+
+/// Which dead letters are listed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeadLetterFilter {
+    pub subscription_id: Option<i32>,
+    pub session_id: Option<i64>,
+    /// Those that were dealt with too.
+    pub resolved: bool,
+}
+
+/// The newest `limit` dead letters.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn dead_letters(
+    client: &impl GenericClient,
+    filter: DeadLetterFilter,
+    limit: i64,
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let statement = include_str!("../sql/dead_letter_list.sql");
+    read(
+        client,
+        "listing dead letters",
+        statement,
+        &[
+            (&filter.subscription_id, Type::INT4),
+            (&filter.session_id, Type::INT8),
+            (&filter.resolved, Type::BOOL),
+            (&limit, Type::INT8),
+        ],
+        DeadLetter::from_row,
+    )
+    .await
+}
+
+/// Dead letters by id; ids that there are not are left out.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn letters(client: &impl GenericClient, ids: &[i64]) -> Result<Vec<Letter>, StoreError> {
+    let statement = include_str!("../sql/dead_letter.sql");
+    let from_row = |row: &Row| {
+        let headers: Option<Json<Box<RawValue>>> = row.try_get("headers")?;
+        Ok(Letter {
+            about: DeadLetter::from_row(row)?,
+            payload: row.try_get::<_, Json<Box<RawValue>>>("payload")?.0,
+            headers: headers.map(|json| json.0),
+        })
+    };
+    read(
+        client,
+        "reading dead letters",
+        statement,
+        &[(&ids, Type::INT8_ARRAY)],
+        from_row,
+    )
+    .await
+}

@@ -1,0 +1,126 @@
+//! Lanes, found without a look at those at rest.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use super::{StoreError, read};
+
+/// A lane as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct LaneStatus {
+    pub lane_id: i64,
+    pub stream: String,
+    pub session: String,
+    pub subscription: String,
+    /// idle | ready | held | blocked | parked | paused | removed
+    pub state: String,
+    /// Everything up to and including this seq is settled.
+    pub cursor: i64,
+    pub newest_seq: i64,
+    /// Events after the cursor, those that the filter will leave out included.
+    pub behind: i64,
+    /// The event that is next.
+    pub head_seq: Option<i64>,
+    pub head_age_s: Option<f64>,
+    /// Failed attempts on the head.
+    pub attempts: i32,
+    /// Workers that died while they held it.
+    pub crashes: i32,
+    pub retry_at: Option<Timestamp>,
+    pub parked_at: Option<Timestamp>,
+    pub last_error: Option<String>,
+    pub changed_at: Timestamp,
+    /// The worker that holds it.
+    pub held_by: Option<i64>,
+}
+
+impl LaneStatus {
+    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            lane_id: row.try_get("lane_id")?,
+            stream: row.try_get("stream")?,
+            session: row.try_get("session")?,
+            subscription: row.try_get("subscription")?,
+            state: row.try_get("state")?,
+            cursor: row.try_get("cursor")?,
+            newest_seq: row.try_get("newest_seq")?,
+            behind: row.try_get("behind")?,
+            head_seq: row.try_get("head_seq")?,
+            head_age_s: row.try_get("head_age_s")?,
+            attempts: row.try_get("attempts")?,
+            crashes: row.try_get("crashes")?,
+            retry_at: row.try_get("retry_at")?,
+            parked_at: row.try_get("parked_at")?,
+            last_error: row.try_get("last_error")?,
+            changed_at: row.try_get("changed_at")?,
+            held_by: row.try_get("held_by")?,
+        })
+    }
+}
+
+/// The ids of at most `limit` lanes that have something to do; with `held_up`, of those in back-off
+/// and parked only.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn active_lanes(
+    client: &impl GenericClient,
+    subscription_id: Option<i32>,
+    held_up: bool,
+    limit: i64,
+) -> Result<Vec<i64>, StoreError> {
+    let statement = include_str!("../sql/lane_active.sql");
+    read(
+        client,
+        "looking for lanes",
+        statement,
+        &[
+            (&subscription_id, Type::INT4),
+            (&held_up, Type::BOOL),
+            (&limit, Type::INT8),
+        ],
+        |row| row.try_get(0),
+    )
+    .await
+}
+
+/// The ids of a session's lanes.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn lanes_of_session(
+    client: &impl GenericClient,
+    session_id: i64,
+    subscription_id: Option<i32>,
+) -> Result<Vec<i64>, StoreError> {
+    let statement = include_str!("../sql/lane_of_session.sql");
+    read(
+        client,
+        "looking for a session's lanes",
+        statement,
+        &[(&session_id, Type::INT8), (&subscription_id, Type::INT4)],
+        |row| row.try_get(0),
+    )
+    .await
+}
+
+/// Lanes by id, in the order given; ids that there are not are left out.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn lanes(
+    client: &impl GenericClient,
+    ids: &[i64],
+) -> Result<Vec<LaneStatus>, StoreError> {
+    let statement = include_str!("../sql/lane_status.sql");
+    read(
+        client,
+        "reading lanes",
+        statement,
+        &[(&ids, Type::INT8_ARRAY)],
+        LaneStatus::from_row,
+    )
+    .await
+}

@@ -1,0 +1,66 @@
+//! What people look at: subscriptions, workers, lanes, sessions, dead letters.
+//!
+//! Every read is bounded and none walks the backlog or the lanes at rest; the statements' headers
+//! say what each one touches. They run under [`begin`], which keeps the planner on the indexes that
+//! this relies on, whatever the statistics say. Rows serialise as the JSON that commands print:
+//! their field names are stable.
+
+mod dead_letter;
+mod find;
+mod lane;
+mod session;
+mod status;
+mod subscription;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, GenericClient, Row, Transaction};
+
+use super::StoreError;
+
+pub use dead_letter::{DeadLetter, DeadLetterFilter, Letter, dead_letters, letters};
+pub use find::{FindError, find_session, find_stream, find_subscription};
+pub use lane::{LaneStatus, active_lanes, lanes, lanes_of_session};
+pub use session::{SessionStatus, sessions};
+pub use status::{LaneCounts, SubscriptionStatus, WorkerStatus, status, workers};
+pub use subscription::{SubscriptionSummary, subscriptions};
+
+const BEGIN: &str = "
+    SET LOCAL enable_seqscan = off;
+    SET LOCAL enable_bitmapscan = off;
+    SET LOCAL enable_hashjoin = off;
+    SET LOCAL enable_mergejoin = off;
+    SET LOCAL jit = off;
+    SET LOCAL statement_timeout = '30s'";
+
+/// A read-only transaction for the functions of this module. Short: drop it before anything slow.
+///
+/// # Errors
+/// Where the server does not answer.
+pub async fn begin(client: &mut Client) -> Result<Transaction<'_>, StoreError> {
+    let transaction = client
+        .build_transaction()
+        .read_only(true)
+        .start()
+        .await
+        .map_err(StoreError::on("beginning to read"))?;
+    transaction
+        .batch_execute(BEGIN)
+        .await
+        .map_err(StoreError::on("beginning to read"))?;
+    Ok(transaction)
+}
+
+/// Rows of an unnamed statement, each read by `from_row`.
+async fn read<T>(
+    client: &impl GenericClient,
+    operation: &'static str,
+    statement: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+    from_row: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
+) -> Result<Vec<T>, StoreError> {
+    client
+        .query_typed(statement, parameters)
+        .await
+        .and_then(|rows| rows.iter().map(from_row).collect())
+        .map_err(StoreError::on(operation))
+}

@@ -1,0 +1,64 @@
+//! Sessions, the newest first.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use super::{StoreError, read};
+
+/// A session and how far it got.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionStatus {
+    pub stream: String,
+    pub session: String,
+    pub created_at: Timestamp,
+    /// Seq of its newest event; 0 where it has none.
+    pub newest_seq: i64,
+    /// Of the newest event that is still kept.
+    pub last_event_at: Option<Timestamp>,
+    pub lanes: i64,
+    pub parked: i64,
+    /// Events after the cursor of the lane that is furthest behind.
+    pub behind: i64,
+}
+
+impl SessionStatus {
+    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            stream: row.try_get("stream")?,
+            session: row.try_get("session")?,
+            created_at: row.try_get("created_at")?,
+            newest_seq: row.try_get("newest_seq")?,
+            last_event_at: row.try_get("last_event_at")?,
+            lanes: row.try_get("lanes")?,
+            parked: row.try_get("parked")?,
+            behind: row.try_get("behind")?,
+        })
+    }
+}
+
+/// The newest `limit` sessions, of one stream or of all; or one session by its id.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn sessions(
+    client: &impl GenericClient,
+    stream_id: Option<i32>,
+    session_id: Option<i64>,
+    limit: i64,
+) -> Result<Vec<SessionStatus>, StoreError> {
+    let statement = include_str!("../sql/session_list.sql");
+    read(
+        client,
+        "listing sessions",
+        statement,
+        &[
+            (&stream_id, Type::INT4),
+            (&session_id, Type::INT8),
+            (&limit, Type::INT8),
+        ],
+        SessionStatus::from_row,
+    )
+    .await
+}

@@ -1,0 +1,151 @@
+//! How subscriptions and workers stand.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use super::{StoreError, read};
+
+/// Lanes with something to do that are looked at per subscription: some 20 µs each.
+const LANES_LOOKED_AT: i64 = 5_000;
+/// Lanes that are counted per subscription.
+const LANES_COUNTED: i64 = 100_000;
+
+/// A subscription and its lanes.
+#[derive(Clone, Debug, Serialize)]
+pub struct SubscriptionStatus {
+    pub subscription: String,
+    pub stream: String,
+    pub adapter: String,
+    pub paused_at: Option<Timestamp>,
+    pub pause_reason: Option<String>,
+    pub lanes: LaneCounts,
+    /// Events after the cursors, those that the filter will leave out included.
+    pub behind: i64,
+    /// Age of the oldest of those.
+    pub oldest_undelivered_age_s: Option<f64>,
+    /// That wait for an operator.
+    pub dead_letters: i64,
+    /// Only so many lanes were looked at: every figure but `idle` is a lower bound.
+    pub partial: bool,
+    /// Not every lane was counted or looked at: `idle` is approximate.
+    pub idle_partial: bool,
+}
+
+/// Lanes by state. A paused subscription's lanes count as what they would be if it ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LaneCounts {
+    /// Nothing to deliver.
+    pub idle: i64,
+    /// Waiting for a worker.
+    pub ready: i64,
+    /// A worker is at it.
+    pub held: i64,
+    /// The head failed and is tried again later.
+    pub blocked: i64,
+    /// Waiting for an operator.
+    pub parked: i64,
+}
+
+impl SubscriptionStatus {
+    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let lanes: i64 = row.try_get("lanes")?;
+        let partial = row.try_get("partial")?;
+        let (ready, held): (i64, i64) = (row.try_get("ready")?, row.try_get("held")?);
+        let (blocked, parked): (i64, i64) = (row.try_get("blocked")?, row.try_get("parked")?);
+        Ok(Self {
+            subscription: row.try_get("subscription")?,
+            stream: row.try_get("stream")?,
+            adapter: row.try_get("adapter")?,
+            paused_at: row.try_get("paused_at")?,
+            pause_reason: row.try_get("pause_reason")?,
+            lanes: LaneCounts {
+                idle: (lanes - ready - held - blocked - parked).max(0),
+                ready,
+                held,
+                blocked,
+                parked,
+            },
+            behind: row.try_get("behind")?,
+            oldest_undelivered_age_s: row.try_get("oldest_age_s")?,
+            dead_letters: row.try_get("dead_letters")?,
+            partial,
+            idle_partial: partial || row.try_get("many_lanes")?,
+        })
+    }
+}
+
+/// The first `limit` subscriptions by name, removed ones left out.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn status(
+    client: &impl GenericClient,
+    limit: i64,
+) -> Result<Vec<SubscriptionStatus>, StoreError> {
+    let parameters = [LANES_LOOKED_AT, limit, LANES_COUNTED];
+    let parameters = parameters.each_ref().map(|value| (value as _, Type::INT8));
+    let statement = include_str!("../sql/status.sql");
+    read(
+        client,
+        "reading the status",
+        statement,
+        &parameters,
+        SubscriptionStatus::from_row,
+    )
+    .await
+}
+
+/// A worker process.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerStatus {
+    pub worker_id: i64,
+    pub host: String,
+    pub pid: i32,
+    pub release: String,
+    /// running | draining
+    pub state: String,
+    pub started_at: Timestamp,
+    pub beat_at: Timestamp,
+    /// Seconds since the last sign of life.
+    pub silent_s: f64,
+    pub lane_connections: i64,
+    pub held_lanes: i64,
+}
+
+impl WorkerStatus {
+    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            worker_id: row.try_get("worker_id")?,
+            host: row.try_get("host")?,
+            pid: row.try_get("pid")?,
+            release: row.try_get("release")?,
+            state: row.try_get("state")?,
+            started_at: row.try_get("started_at")?,
+            beat_at: row.try_get("beat_at")?,
+            silent_s: row.try_get("silent_s")?,
+            lane_connections: row.try_get("lane_connections")?,
+            held_lanes: row.try_get("held_lanes")?,
+        })
+    }
+}
+
+/// The `limit` workers that were silent longest.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn workers(
+    client: &impl GenericClient,
+    limit: i64,
+) -> Result<Vec<WorkerStatus>, StoreError> {
+    let statement = include_str!("../sql/worker_list.sql");
+    read(
+        client,
+        "reading the workers",
+        statement,
+        &[(&limit, Type::INT8)],
+        WorkerStatus::from_row,
+    )
+    .await
+}

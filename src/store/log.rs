@@ -1,0 +1,113 @@
+//! Reading a session's log for people and followers: no lane, no token, nothing is written.
+
+use jiff::Timestamp;
+use jiff::civil::{Date, date};
+use serde_json::value::RawValue;
+use tokio_postgres::types::{Json, Type};
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use super::StoreError;
+
+/// Events read at once.
+const PAGE_EVENTS: i64 = 500;
+/// Bytes of payload after which a page ends: a single larger one comes alone.
+const PAGE_BYTES: i64 = 4 << 20;
+/// Before every partition.
+const BEGINNING: Date = date(2000, 1, 1);
+
+/// A row of the log.
+#[derive(Debug)]
+pub struct LoggedEvent {
+    pub seq: i64,
+    pub message_id: Uuid,
+    pub event_type: String,
+    pub priority: i16,
+    pub created_at: Timestamp,
+    pub payload: Box<RawValue>,
+    pub headers: Option<Box<RawValue>>,
+    day: Date,
+}
+
+impl LoggedEvent {
+    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let headers: Option<Json<Box<RawValue>>> = row.try_get("headers")?;
+        Ok(Self {
+            seq: row.try_get("seq")?,
+            message_id: row.try_get("message_id")?,
+            event_type: row.try_get("event_type")?,
+            priority: row.try_get("priority")?,
+            created_at: row.try_get("created_at")?,
+            payload: row.try_get::<_, Json<Box<RawValue>>>("payload")?.0,
+            headers: headers.map(|json| json.0),
+            day: row.try_get("day")?,
+        })
+    }
+}
+
+/// Where a reader of one session's log stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    session_id: i64,
+    /// The seq that is read next.
+    pub next_seq: i64,
+    day: Date,
+}
+
+impl Reader {
+    /// Starts at `from`, or at the first later event that is still kept.
+    pub fn new(session_id: i64, from: i64) -> Self {
+        Self {
+            session_id,
+            next_seq: from,
+            day: BEGINNING,
+        }
+    }
+
+    /// The next events in order; none where there are no more yet. A page is bounded in rows and
+    /// bytes and holds no snapshot once it is here.
+    ///
+    /// # Errors
+    /// Where they cannot be read; the same call goes on from the same place.
+    pub async fn page(
+        &mut self,
+        client: &impl GenericClient,
+    ) -> Result<Vec<LoggedEvent>, StoreError> {
+        let rows = client
+            .query_typed(
+                include_str!("sql/log_page.sql"),
+                &[
+                    (&self.session_id, Type::INT8),
+                    (&self.next_seq, Type::INT8),
+                    (&self.day, Type::DATE),
+                    (&PAGE_EVENTS, Type::INT8),
+                    (&PAGE_BYTES, Type::INT8),
+                ],
+            )
+            .await;
+        let events: Vec<LoggedEvent> = rows
+            .and_then(|rows| rows.iter().map(LoggedEvent::from_row).collect())
+            .map_err(StoreError::on("reading the log"))?;
+        if let Some(last) = events.last() {
+            self.next_seq = last.seq + 1;
+            // Days never go back within a session.
+            self.day = last.day;
+        }
+        Ok(events)
+    }
+}
+
+/// The newest seq of a session; 0 where it has none.
+///
+/// # Errors
+/// Where it cannot be read.
+pub async fn newest_seq(client: &impl GenericClient, session_id: i64) -> Result<i64, StoreError> {
+    client
+        .query_typed_one(
+            include_str!("sql/log_newest.sql"),
+            &[(&session_id, Type::INT8)],
+        )
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(StoreError::on("reading the newest seq"))
+}

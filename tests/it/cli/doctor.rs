@@ -1,0 +1,133 @@
+//! The doctor: each fault is found, named and answered with what to do.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use super::{finish, json_lines, run, run_with_input, subscribed};
+use crate::support::TestDb;
+
+const ARGS: [&str; 3] = ["doctor", "--output", "json"];
+
+fn status<'a>(checks: &'a [Value], name: &str) -> &'a str {
+    let check = checks.iter().find(|check| check["check"] == name);
+    let check = check.unwrap_or_else(|| panic!("{name} is missing: {checks:?}"));
+    assert!(check["found"].is_string() && check["advice"].is_null() == (check["status"] == "ok"));
+    check["status"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_database_that_is_well_passes() {
+    let db = subscribed(&["audit"]).await;
+    let checks = run(&db, &ARGS).await.json();
+    for check in [
+        "server",
+        "encoding",
+        "autovacuum",
+        "clock",
+        "direct connection",
+        "schema",
+        "partitions",
+        "subscriptions",
+        "connections",
+    ] {
+        assert_eq!(status(&checks, check), "ok", "{check}");
+    }
+    assert_eq!(status(&checks, "workers"), "warn");
+    let text = run(&db, &["doctor"]).await;
+    assert!(
+        text.text().contains("warn  workers: none is running; do: "),
+        "{text:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_database_is_found() {
+    let db = subscribed(&["audit"]).await;
+    let client = db.connect().await;
+    let today = "SELECT to_char((clock_timestamp() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')";
+    let tomorrow: String = client.query_one(today, &[]).await.unwrap().get(0);
+    client
+        .batch_execute(&format!(
+            "DROP TABLE lanekeeper.event_{tomorrow};
+             INSERT INTO lanekeeper.worker (worker_id, version, beat_at, started_at, host, pid, release, state)
+             VALUES (7, 1, now() - interval '1 minute', now(), 'node-a', 42, '0.1.0', 'running');
+             UPDATE lanekeeper.subscription SET settings = '{{\"nonsense\": 1}}'"
+        ))
+        .await
+        .unwrap();
+    let name: String = client
+        .query_one("SELECT current_database()", &[])
+        .await
+        .unwrap()
+        .get(0);
+    let lax = format!("ALTER DATABASE {name} SET synchronous_commit = off");
+    client.batch_execute(&lax).await.unwrap();
+
+    let ran = run(&db, &ARGS).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let checks = json_lines(&ran.out);
+    assert_eq!(status(&checks, "durability"), "fail");
+    assert_eq!(status(&checks, "partitions"), "warn");
+    assert_eq!(status(&checks, "workers"), "fail");
+    assert_eq!(status(&checks, "subscription"), "fail");
+}
+
+#[tokio::test]
+async fn limits_are_checked_for_the_replicas_that_are_planned() {
+    let db = subscribed(&["audit"]).await;
+    let ran = run(&db, &[&ARGS[..], &["--replicas", "10000"]].concat()).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let checks = json_lines(&ran.out);
+    assert_eq!(status(&checks, "lock table"), "fail");
+    assert_eq!(status(&checks, "connections"), "fail");
+    run(&db, &["doctor", "--replicas", "0"])
+        .await
+        .refused(2, &["--replicas"]);
+}
+
+#[tokio::test]
+async fn a_secret_that_is_not_here_is_a_warning() {
+    let db = TestDb::new().await;
+    let file = "[subscription.audit]\nstream = \"runs\"\nadapter = \"webhook\"\n\
+                url = \"https://example.com/\"\nsecret_env = \"AUDIT_SECRET\"\n";
+    run_with_input(&db, &["apply", "-f", "-"], file)
+        .await
+        .text();
+    let ran = run(&db, &ARGS).await;
+    assert_eq!(status(&ran.json(), "subscription"), "warn");
+    assert!(ran.out.contains("AUDIT_SECRET"), "{ran:?}");
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let variables = [("DATABASE_URL", db.url()), ("AUDIT_SECRET", secret)];
+    assert_eq!(
+        status(&finish(&variables, &ARGS, "").await.json(), "subscriptions"),
+        "ok"
+    );
+}
+
+#[tokio::test]
+async fn a_database_without_the_schema_and_a_server_that_is_away_fail_with_advice() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    client
+        .batch_execute("DROP SCHEMA lanekeeper CASCADE")
+        .await
+        .unwrap();
+    let ran = run(&db, &ARGS).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(status(&json_lines(&ran.out), "schema"), "fail");
+    assert!(ran.out.contains("lanekeeper migrate"), "{ran:?}");
+
+    // A port that was free a moment ago.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let url = format!("postgres://nobody@{address}/none");
+    let variables = [("DATABASE_URL", url.as_str())];
+    let ran = tokio::time::timeout(Duration::from_secs(20), finish(&variables, &ARGS, ""))
+        .await
+        .unwrap();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(status(&json_lines(&ran.out), "server"), "fail");
+}

@@ -1,0 +1,302 @@
+//! The README's examples as they stand: what it shows runs, and what it lists is complete.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use lanekeeper::config::Config;
+use lanekeeper::store::subscription::apply;
+use lanekeeper::stream::hooks::shape::AgentCli;
+use lanekeeper::subscription::SubscriptionFile;
+use tokio_postgres::error::SqlState;
+
+use crate::command::run;
+use crate::document::{blocks, repository, rows, section};
+use crate::support::TestDb;
+
+const README: &str = include_str!("../../README.md");
+
+/// The role that the README grants to.
+const ROLE: &str = "app";
+
+fn subscription_files() -> Vec<&'static str> {
+    let files: Vec<_> = blocks(README, "toml")
+        .into_iter()
+        .filter(|block| block.contains("[subscription."))
+        .collect();
+    assert!(!files.is_empty(), "the README shows no subscription");
+    files
+}
+
+#[tokio::test]
+async fn every_statement_runs_and_the_producer_leaves_state_and_events_together() {
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
+    let producer = blocks(section(README, "A producer and a subscription"), "sql");
+    assert_eq!(producer.len(), 1);
+    client.batch_execute(producer[0]).await.unwrap();
+    let row = client
+        .query_one(
+            "SELECT string_agg(m.event_type, ',' ORDER BY m.seq), max(t.state)
+             FROM lanekeeper.message AS m JOIN task AS t ON t.id = m.payload ->> 'task'
+             WHERE m.stream = 'runs' AND m.session = 'run-42'",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, &str>(0), "task_started,task_done");
+    assert_eq!(row.get::<_, &str>(1), "done");
+
+    // The other statements may name a subscription of the files.
+    for text in subscription_files() {
+        let file = SubscriptionFile::parse(text, "README.md").unwrap();
+        apply(&mut client, &file, false, false).await.unwrap();
+    }
+    for statement in blocks(README, "sql") {
+        if statement != producer[0] && !statement.contains("GRANT") {
+            client.batch_execute(statement).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_documented_grants_let_a_producer_enqueue_and_nothing_more() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    // Roles belong to the whole server, which other tests use too.
+    let role = format!("lanekeeper_test_app_{}", std::process::id());
+    let create = format!("DROP ROLE IF EXISTS {role}; CREATE ROLE {role}");
+    client.batch_execute(&create).await.unwrap();
+    let grants = blocks(section(README, "SQL"), "sql")
+        .into_iter()
+        .find(|block| block.contains("GRANT"))
+        .unwrap();
+    assert!(grants.contains(&format!("TO {ROLE};")));
+    let grants = grants.replace(&format!("TO {ROLE};"), &format!("TO {role};"));
+    client.batch_execute(&grants).await.unwrap();
+
+    client
+        .batch_execute(&format!(
+            "SET ROLE {role};
+             SELECT lanekeeper.enqueue('runs', 'r', 'step', '{{}}', priority => 3::smallint);
+             SELECT lanekeeper.enqueue_many('runs', '[{{\"session\": \"r\", \"event_type\": \"step\", \"payload\": 1}}]');
+             SELECT lanekeeper.seen('me', 'r', gen_random_uuid())"
+        ))
+        .await
+        .unwrap();
+    for more in [
+        "SELECT count(*) FROM lanekeeper.event",
+        "DELETE FROM lanekeeper.subscription",
+        "SELECT lanekeeper.change_lane(1, 'skip')",
+        "SELECT lanekeeper.pause_subscription('audit', 'no')",
+        "SELECT lanekeeper.keep_house(1, 1)",
+    ] {
+        let error = client.batch_execute(more).await.unwrap_err();
+        assert_eq!(
+            error.code(),
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE),
+            "{more}"
+        );
+    }
+    client
+        .batch_execute(&format!(
+            "RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}"
+        ))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_message_is_seen_from_the_second_time_on_and_forgotten_after_seven_days() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    let seen = async |consumer: &str| -> bool {
+        let statement =
+            "SELECT lanekeeper.seen($1, 'run-42', '019a5f0e-7c1b-7d3a-9d55-0d1c2b3a4f5e')";
+        client
+            .query_one(statement, &[&consumer])
+            .await
+            .unwrap()
+            .get(0)
+    };
+    assert!(!seen("audit").await);
+    assert!(seen("audit").await);
+    assert!(!seen("another consumer").await);
+    for (age, kept) in [("6 days 23 hours", true), ("7 days 1 minute", false)] {
+        client
+            .batch_execute(&format!(
+                "UPDATE lanekeeper.seen_message SET seen_at = clock_timestamp() - interval '{age}';
+                 SELECT lanekeeper.keep_house(7, 30)"
+            ))
+            .await
+            .unwrap();
+        assert_eq!(seen("audit").await, kept, "after {age}");
+    }
+}
+
+#[tokio::test]
+async fn the_streams_that_exist_from_the_start_have_the_documented_retries() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    let streams = client
+        .query(
+            "SELECT format('`%s`', s.name), s.retry_schedule_ms, s.max_attempts, s.max_payload_bytes >> 20
+             FROM lanekeeper.stream AS s",
+            &[],
+        )
+        .await
+        .unwrap();
+    let found: BTreeSet<Vec<String>> = streams
+        .iter()
+        .map(|row| {
+            let waits: Vec<i32> = row.get(1);
+            let waits: Vec<String> = waits
+                .iter()
+                .chain(waits.last())
+                .map(|wait| (wait / 1000).to_string())
+                .collect();
+            let attempts = match row.get(2) {
+                0 => "for ever".to_owned(),
+                bounded => i32::to_string(&bounded),
+            };
+            let size = format!("{} MiB", row.get::<_, i32>(3));
+            vec![
+                row.get(0),
+                format!("{} … s", waits.join(" ")),
+                attempts,
+                size,
+            ]
+        })
+        .collect();
+    let documented: BTreeSet<Vec<String>> = rows(section(README, "SQL"))
+        .into_iter()
+        .filter(|row| row[3].ends_with("MiB"))
+        .map(|row| row.into_iter().map(str::to_owned).collect())
+        .collect();
+    assert_eq!(documented, found);
+}
+
+#[test]
+fn every_subscription_file_is_accepted() {
+    for text in subscription_files() {
+        if let Err(error) = SubscriptionFile::parse(text, "README.md") {
+            panic!("{error}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn the_configuration_table_has_every_key_with_its_default() {
+    let cell = |text: &str| text.trim_matches('`').to_owned();
+    let table: BTreeMap<_, _> = rows(section(README, "Configuration"))
+        .into_iter()
+        .map(|row| (cell(row[0]), cell(row[1])))
+        .collect();
+    let defaults: BTreeMap<_, _> = Config::default()
+        .effective()
+        .into_iter()
+        .map(|setting| (setting.key, setting.value.unwrap_or_default()))
+        .collect();
+    assert_eq!(table, defaults);
+}
+
+#[test]
+fn the_sqlstates_that_the_schema_raises_are_those_marked_as_raised() {
+    let documented: BTreeSet<_> = rows(section(README, "SQL"))
+        .into_iter()
+        .filter(|row| row[0].starts_with("`LK") && row[2] == "yes")
+        .map(|row| row[0].trim_matches('`').to_owned())
+        .collect();
+    let mut raised = BTreeSet::new();
+    for entry in std::fs::read_dir(repository("migrations")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "sql") {
+            let text = std::fs::read_to_string(path).unwrap();
+            let codes = text.split("ERRCODE = '").skip(1);
+            raised.extend(codes.filter_map(|rest| Some(rest.split_once('\'')?.0.to_owned())));
+        }
+    }
+    assert_eq!(documented, raised);
+}
+
+#[tokio::test]
+async fn the_commands_are_those_that_the_program_has() {
+    let ran = run(&["--help"], &[], "").await;
+    let (_, commands) = ran.stdout.split_once("Commands:\n").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let program: BTreeSet<_> = commands
+        .lines()
+        // Deeper ones continue a description.
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    let documented: BTreeSet<_> = rows(section(README, "Commands"))
+        .into_iter()
+        .map(|row| row[0].trim_matches('`'))
+        .collect();
+    assert_eq!(documented, program);
+}
+
+#[tokio::test]
+async fn every_command_line_is_one_that_the_program_takes() {
+    let lines: Vec<&str> = blocks(README, "sh")
+        .into_iter()
+        .flat_map(str::lines)
+        .filter_map(|line| line.strip_prefix("lanekeeper "))
+        .collect();
+    assert!(lines.len() > 5, "{lines:?}");
+    for line in lines {
+        // Without comment, pipe and what `dev` is to run.
+        let line = line.split(['#', '|', '<']).next().unwrap_or_default();
+        let line = line.split(" -- ").next().unwrap_or_default();
+        // What is between quotes is one word, whatever it says.
+        let line: String = line.split('\'').step_by(2).collect::<Vec<_>>().join("text");
+        // Asked for help, the parser still refuses what it does not know on the way there.
+        let words: Vec<&str> = line.split_whitespace().chain(["--help"]).collect();
+        let ran = run(&words, &[], "").await;
+        assert_eq!(ran.code, Some(0), "{words:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn every_agent_cli_is_wired_with_a_snippet_that_is_what_its_file_must_be() {
+    let hooks = section(README, "Hooks of agent CLIs");
+    for json in blocks(hooks, "json") {
+        serde_json::from_str::<serde_json::Value>(json).unwrap();
+    }
+    for toml in blocks(hooks, "toml") {
+        toml::from_str::<toml::Table>(toml).unwrap();
+    }
+    let wiring: String = ["json", "toml", "js"]
+        .iter()
+        .flat_map(|language| blocks(hooks, language))
+        .collect();
+    for cli in AgentCli::ALL {
+        let shell = format!("hook --cli {cli}\"");
+        let list = format!("\"hook\", \"--cli\", \"{cli}\"");
+        assert!(wiring.contains(&shell) || wiring.contains(&list), "{cli}");
+    }
+}
+
+#[test]
+fn every_link_of_the_documents_leads_to_a_file() {
+    for document in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "docs/requirements.md",
+        "migrations/README.md",
+    ] {
+        let path = repository(document);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let folder = path.parent().unwrap_or(Path::new("."));
+        for link in text.split("](").skip(1) {
+            let (target, _) = link.split_once(')').unwrap();
+            let file = target.split('#').next().unwrap_or_default();
+            if !target.contains("://") && !file.is_empty() {
+                assert!(folder.join(file).exists(), "{document}: {target}");
+            }
+        }
+    }
+}

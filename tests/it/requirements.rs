@@ -1,0 +1,172 @@
+//! The documents name tests as proof: these tests check that the proof exists.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use crate::document::{repository, rows};
+
+/// The rows of the requirements: a letter, and how many there are of it.
+const ROWS: [(&str, u32); 8] = [
+    ("A", 9),
+    ("B", 8),
+    ("C", 12),
+    ("D", 6),
+    ("E", 8),
+    ("F", 8),
+    ("G", 5),
+    ("H", 10),
+];
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository(path)).unwrap()
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// `a::b::name`, as the test runner prints it: every part is a plain word.
+fn is_test_path(text: &str) -> bool {
+    let word = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    text.contains("::") && text.split("::").all(word)
+}
+
+fn test_exists(path: &str) -> bool {
+    let mut parts: Vec<&str> = path.split("::").collect();
+    let name = parts.pop().unwrap_or_default();
+    // Behaviours of the conformance suite become tests by a macro that lists them.
+    let conforms = parts.last() == Some(&"conforms");
+    if conforms || parts.last() == Some(&"tests") {
+        parts.pop();
+    }
+    let module: PathBuf = parts.iter().collect();
+    let files = ["tests/it", "src"].into_iter().flat_map(|root| {
+        let module = repository(root).join(&module);
+        [
+            module.with_extension("rs"),
+            module.join("mod.rs"),
+            module.join("tests.rs"),
+        ]
+    });
+    files
+        .filter_map(|file| std::fs::read_to_string(file).ok())
+        .any(|text| {
+            if conforms {
+                let listed = text.split_once("conforms!").map_or("", |(_, list)| list);
+                let list = listed.split(';').next().unwrap_or_default();
+                return list
+                    .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                    .any(|word| word == name);
+            }
+            // An attribute of a test stands above it, not merely a function of that name.
+            text.split_once(&format!("fn {name}("))
+                .is_some_and(|(before, _)| {
+                    let above = before.rsplit("\n\n").next().unwrap_or_default();
+                    above.contains("#[test]") || above.contains("#[tokio::test")
+                })
+        })
+}
+
+#[test]
+fn every_requirement_has_one_row_with_its_state_and_its_tests() {
+    let text = read("docs/requirements.md");
+    let mut seen = Vec::new();
+    for row in rows(&text) {
+        let [id, _, state, missing, tests] = row[..] else {
+            panic!("five cells are expected: {row:?}");
+        };
+        seen.push(id.to_owned());
+        let named: Vec<&str> = quoted(tests).collect();
+        match state {
+            "done" => assert_eq!(missing, "", "{id} is done and lacks something"),
+            "partly" | "not yet" => assert_ne!(missing, "", "{id} does not say what is missing"),
+            other => panic!("{id}: {other:?} is no state"),
+        }
+        assert!(
+            state == "not yet" || !named.is_empty(),
+            "{id} names no test"
+        );
+        for test in named {
+            assert!(
+                is_test_path(test) && test_exists(test),
+                "{id}: no test {test}"
+            );
+        }
+    }
+    seen.sort();
+    let mut expected: Vec<String> = ROWS
+        .iter()
+        .flat_map(|(letter, last)| (1..=*last).map(move |number| format!("{letter}{number}")))
+        .collect();
+    expected.sort();
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn every_test_that_the_architecture_names_exists() {
+    let text = read("ARCHITECTURE.md");
+    let missing: Vec<&str> = rows(&text)
+        .into_iter()
+        .flatten()
+        .flat_map(quoted)
+        .filter(|text| is_test_path(text) && !test_exists(text))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn every_invariant_names_its_files_and_its_tests() {
+    let text = read("ARCHITECTURE.md");
+    let mut seen = BTreeSet::new();
+    for row in rows(&text) {
+        let Some(number) = row[0].trim_matches('*').strip_prefix('I') else {
+            continue;
+        };
+        let Ok(number) = number.parse::<u32>() else {
+            continue;
+        };
+        assert!(seen.insert(number), "I{number} twice");
+        // Kept by a part that is not there yet.
+        if number == 10 {
+            continue;
+        }
+        let [_, _, files, tests] = row[..] else {
+            panic!("four cells are expected: {row:?}");
+        };
+        assert!(quoted(tests).any(is_test_path), "I{number} names no test");
+        let files: Vec<&str> = quoted(files).collect();
+        assert!(!files.is_empty(), "I{number} names no file");
+        for file in files {
+            assert!(repository(file).is_file(), "I{number}: no file {file}");
+        }
+    }
+    assert_eq!(seen, (1..=13).collect());
+}
+
+#[test]
+fn the_code_map_names_every_folder_of_the_source() {
+    fn folders(path: &str, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(repository(path)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                let below = format!("{path}/{}", entry.file_name().to_string_lossy());
+                folders(&below, found);
+                found.push(below);
+            }
+        }
+    }
+    let text = read("ARCHITECTURE.md");
+    let mut found = Vec::new();
+    folders("src", &mut found);
+    let missing: Vec<&String> = found
+        .iter()
+        .filter(|folder| !text.contains(&format!("`{folder}/`")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
