@@ -74,7 +74,7 @@ async fn examine(
     });
     let mut replicas = args.replicas.unwrap_or(1);
     if migrated {
-        checks.push(delivery::partitions(diagnose::partitions(client).await?));
+        checks.push(delivery::partitions(diagnose::has_today(client).await?));
         let reading = inspect::begin(client).await?;
         let workers = inspect::workers(&reading, LIMIT).await?;
         let subscriptions = inspect::subscriptions(&reading, LIMIT).await?;

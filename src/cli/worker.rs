@@ -108,7 +108,6 @@ impl Serving {
                 })
             })?;
         let address = listener.local_addr().map_err(Failure::failed)?;
-        let spool = Spool::new(&config.spool).map_err(Failure::usage)?;
         let spooled_to = database.clone();
         let adapters = Adapters {
             environment: Environment::of_process(config.worker.allow_private_targets),
@@ -130,12 +129,17 @@ impl Serving {
                 );
             }
         });
-        tokio::spawn(drain_spool(
-            spool,
-            spooled_to,
-            config.spool.interval(),
-            ended.clone(),
-        ));
+        match Spool::new(&config.spool) {
+            Ok(spool) => {
+                let every = config.spool.interval();
+                tokio::spawn(drain_spool(spool, spooled_to, every, ended.clone()));
+            }
+            // As in a container without a home: no hook runs there that could have spooled.
+            Err(error) => tracing::info!(
+                error = &error as &dyn std::error::Error,
+                "this worker sends no spooled events"
+            ),
+        }
         Ok(Self {
             address,
             worker,
@@ -208,6 +212,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
     WorkerSettings {
         lane_connections,
         handler_connections: 0,
+        pool_size: config.database.pool_size,
         max_lanes,
         prefetch_bytes,
         batch,

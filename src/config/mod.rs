@@ -78,8 +78,8 @@ section! {
         /// Secret. A direct connection, not through a transaction pooler: workers hold
         /// session-level locks. Needed by every command that talks to Postgres.
         url: Option<Secret> = None,
-        /// Connections for statements that hold no lane: settings, status, housekeeping.
-        pool_size: usize = 8,
+        /// A worker's connections for what is no lane work: large payloads, pauses, housekeeping.
+        pool_size: usize = 4,
         /// Milliseconds until a connection attempt is given up.
         connect_timeout_ms: u64 = 5_000,
     }
@@ -98,10 +98,8 @@ section! {
     WorkerConfig {
         /// Connections that hold lane locks, each with its share of `max_lanes`.
         lane_connections: usize = 2,
-        /// Lanes held at once by one process. Replicas × this must fit the server's lock table.
+        /// Lanes held at once by one process, and so deliveries at once. Replicas × this must fit the server's lock table.
         max_lanes: usize = 512,
-        /// Deliveries under way at once in one process.
-        concurrency: usize = 256,
         /// Bytes of payload fetched ahead of delivery, over all lanes of the process.
         prefetch_bytes: usize = 16 * 1024 * 1024,
         /// Events fetched per lane at once.
@@ -132,8 +130,6 @@ section! {
     RetentionConfig {
         /// Days that delivered events stay in the log.
         days: u32 = 7,
-        /// Days for which partitions of the log are created ahead.
-        partitions_ahead_days: u32 = 7,
         /// Days for which a repeated dedupe key is recognised.
         dedupe_days: u32 = 30,
     }
@@ -152,7 +148,7 @@ section! {
     DevConfig {
         /// The folder with `initdb` and `postgres`; by default the newest that is installed.
         postgres_bin: Option<PathBuf> = None,
-        /// The folder for the private server's data; by default one that goes with the process.
+        /// The folder for the private server's data; by default a place that is kept.
         data_dir: Option<PathBuf> = None,
     }
 }

@@ -43,12 +43,6 @@ pub(super) fn check(check: &mut Check<'_>) {
             "each lane takes an entry of the server's lock table",
         ),
         (
-            "worker.concurrency",
-            worker.concurrency as u64,
-            1..=1_000_000,
-            memory,
-        ),
-        (
             "worker.prefetch_bytes",
             worker.prefetch_bytes as u64,
             MEBIBYTE..=1 << 40,
@@ -96,12 +90,6 @@ pub(super) fn check(check: &mut Check<'_>) {
             u64::from(retention.days),
             1..=36_500,
             "partitions are whole days",
-        ),
-        (
-            "retention.partitions_ahead_days",
-            u64::from(retention.partitions_ahead_days),
-            1..=365,
-            "tomorrow's events need their partition before midnight, and each costs planning",
         ),
         (
             "retention.dedupe_days",

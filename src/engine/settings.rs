@@ -9,6 +9,8 @@ pub struct WorkerSettings {
     pub lane_connections: usize,
     /// Connections on which handlers run, one event at a time each; opened when there is a handler.
     pub handler_connections: usize,
+    /// Connections for what is no lane work: large payloads, pauses, housekeeping.
+    pub pool_size: usize,
     /// Lanes held at once over all of them: also the deliveries at once.
     pub max_lanes: usize,
     /// Bytes of fetched events in memory.
@@ -40,6 +42,7 @@ impl Default for WorkerSettings {
         Self {
             lane_connections: 2,
             handler_connections: 2,
+            pool_size: 4,
             max_lanes: 512,
             prefetch_bytes: 16 << 20,
             batch: 100,

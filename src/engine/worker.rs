@@ -19,9 +19,6 @@ use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::worker::{self as peers, Identity};
 
-/// Connections for what is not lane work: large payloads, pauses, housekeeping.
-const POOL_SIZE: usize = 4;
-
 /// For settling what was aborted after the grace period.
 const HAND_BACK_WITHIN: Duration = Duration::from_secs(3);
 /// A claim loop comes around several times within the trust window; a minute means that it hangs.
@@ -91,7 +88,7 @@ impl Worker {
             },
         );
         let pool = Pool::builder(manager)
-            .max_size(POOL_SIZE)
+            .max_size(settings.pool_size)
             .runtime(Runtime::Tokio1)
             .build()?;
         let ended = CancellationToken::new();

@@ -86,14 +86,14 @@ pub async fn server(client: &impl GenericClient) -> Result<Server, StoreError> {
         .map_err(StoreError::on("asking for the server's settings"))
 }
 
-/// Whether the log has its partitions of today and of tomorrow.
+/// Whether the log has its partition of today; tomorrow's is made in the last hour before it.
 ///
 /// # Errors
 /// Where the server does not answer.
-pub async fn partitions(client: &impl GenericClient) -> Result<(bool, bool), StoreError> {
+pub async fn has_today(client: &impl GenericClient) -> Result<bool, StoreError> {
     client
-        .query_typed_one(include_str!("sql/diagnose_partitions.sql"), &[])
+        .query_typed_one(include_str!("sql/diagnose_today.sql"), &[])
         .await
-        .and_then(|row| Ok((row.try_get("today")?, row.try_get("tomorrow")?)))
+        .and_then(|row| row.try_get("today"))
         .map_err(StoreError::on("looking for the log's partitions"))
 }

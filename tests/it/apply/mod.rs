@@ -1,6 +1,7 @@
 //! `lanekeeper apply` against a real database.
 
 mod command;
+mod open_transactions;
 
 use lanekeeper::store::operate;
 use lanekeeper::store::subscription::{self, Applied, load};

@@ -1,12 +1,17 @@
 //! The engine against a real Postgres, with a destination that records what arrives.
 
-mod bed;
+pub mod bed;
 
 mod appending;
+mod chaos;
 mod exhaustion;
 mod failures;
 mod filters;
+mod frozen_plan;
 mod handlers;
 mod idle;
+mod limits;
+mod new_sessions;
 mod ordering;
+mod poison;
 mod waking;
