@@ -218,7 +218,7 @@ impl Session<'_> {
                 return self.close().await;
             }
             let now = Instant::now();
-            if !stopping && self.walks.due(now) && self.room() > 0 {
+            if !stopping && self.walks.due(now) && self.finds_room() {
                 self.claim(now).await?;
             }
             self.mark(Instant::now()).await?;
@@ -246,7 +246,8 @@ impl Session<'_> {
                 }
                 return Ok(());
             }
-            () = self.shared.wake.notified(), if can_claim => {
+            // Without room too: it may be what the notification is about.
+            () = self.shared.wake.notified(), if !stopping => {
                 self.walks.wake();
                 return Ok(());
             }
@@ -301,15 +302,33 @@ impl Session<'_> {
         }
     }
 
+    /// Looks for room, and asks to be woken when there is none.
+    fn finds_room(&self) -> bool {
+        if self.room() == 0 {
+            self.shared.wait_for_room();
+        }
+        // Again, for it may have come before that was asked.
+        self.room() > 0
+    }
+
     async fn claim(&mut self, now: Instant) -> Result<(), SessionError> {
         let routes = self.shared.routes();
+        let full = routes.iter().any(|route| route.room() == 0);
+        if full {
+            self.shared.wait_for_room();
+        }
         let walks = self.walks.start(&routes, now);
         if walks.is_empty() {
             self.walks.nothing(now, self.shared.random());
-            self.shared.idle.enter(self.connection_id);
+            if !full {
+                self.shared.idle.enter(self.connection_id);
+            }
             return Ok(());
         }
-        let limit = self.room();
+        let rooms = walks
+            .iter()
+            .map(|walk| usize::try_from(walk.room).unwrap_or(0));
+        let limit = self.room().min(rooms.sum());
         let claim_id = self.next_claim_id;
         self.next_claim_id += 1;
         // Marked ones too: a spare token of theirs may be due, and session locks are re-entrant.
@@ -543,7 +562,6 @@ impl Session<'_> {
         replies: Vec<(i32, oneshot::Sender<Reply>)>,
         results: &[Settled],
     ) -> Result<(), SessionError> {
-        let was_full = self.shared.held() >= self.shared.settings.max_lanes;
         let mut released = Vec::new();
         let mut more = Vec::new();
         for (((settlement, _), (subscription_id, _)), result) in
@@ -585,9 +603,8 @@ impl Session<'_> {
             )
             .await?;
         }
-        if was_full && !released.is_empty() {
-            // Room for the worker's other connections too.
-            self.shared.wake.notify_one();
+        if !released.is_empty() {
+            self.shared.made_room();
         }
         let mut batches = if more.is_empty() {
             Vec::new()
