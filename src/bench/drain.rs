@@ -51,7 +51,10 @@ pub async fn measure(
     }
     let case = backlog.to_string();
     let line = |pairs, commit: &str, target| {
-        let against = format!("row queue without order, synchronous_commit {commit}");
+        let connections = row_queue::CONNECTIONS;
+        let against = format!(
+            "row queue without order, {connections} connections, synchronous_commit {commit}"
+        );
         Line::Comparison(Comparison::new(
             ("drain", case.clone()),
             against,

@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 use super::measure::per_second;
 use super::{BenchError, Scratch, backlog, prepare};
 
-const CONNECTIONS: usize = 4;
+pub const CONNECTIONS: usize = 4;
 const SCHEMA: &str = "
     CREATE SCHEMA bench;
     CREATE TABLE bench.job (

@@ -35,11 +35,11 @@ use crate::store::{ErrorClass, StoreError, worker};
 pub use super::shared::LaneContext;
 
 /// Lanes taken in one claim: enough to spread its cost, few enough to share a backlog fairly.
-const CLAIM_LIMIT: usize = 100;
+const CLAIM_LIMIT: usize = 256;
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
 const INLINE_BYTES: i32 = 4096;
 /// Lanes in one settlement.
-const SETTLE_LIMIT: usize = 200;
+const SETTLE_LIMIT: usize = 512;
 /// How long a lane waits whose settlement the server refuses.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 /// Between two tries to open the connection.
@@ -220,7 +220,7 @@ impl Session<'_> {
                 return self.close().await;
             }
             let now = Instant::now();
-            if !stopping && self.walks.due(now) && self.room() > 0 {
+            if !stopping && self.walks.due(now) && self.finds_room() {
                 self.claim(now).await?;
             }
             self.mark(Instant::now()).await?;
@@ -248,7 +248,8 @@ impl Session<'_> {
                 }
                 return Ok(());
             }
-            () = self.shared.wake.notified(), if can_claim => {
+            // Without room too: it may be what the notification is about.
+            () = self.shared.wake.notified(), if !stopping => {
                 self.walks.wake();
                 return Ok(());
             }
@@ -303,20 +304,38 @@ impl Session<'_> {
         }
     }
 
+    /// Looks for room, and asks to be woken when there is none.
+    fn finds_room(&self) -> bool {
+        if self.room() == 0 {
+            self.shared.wait_for_room();
+        }
+        // Again, for it may have come before that was asked.
+        self.room() > 0
+    }
+
     async fn claim(&mut self, now: Instant) -> Result<(), SessionError> {
         let routes = self.shared.routes();
-        let taken = routes
+        let takes: Vec<_> = routes
             .iter()
             .filter(|route| self.walks.takes(route))
-            .cloned();
-        let mut places = self.shared.reserve(self.room(), taken);
+            .cloned()
+            .collect();
+        let wanted = takes.len();
+        let mut places = self.shared.reserve(self.room(), takes.into_iter());
         let walks = self.walks.start(&places, now);
+        let full = walks.len() < wanted;
+        if full {
+            self.shared.wait_for_room();
+        }
         if walks.is_empty() {
             self.walks.nothing(now, self.shared.random());
-            self.shared.idle.enter(self.connection_id);
+            if !full {
+                self.shared.idle.enter(self.connection_id);
+            }
             return Ok(());
         }
-        let limit = places.total();
+        let rooms: usize = places.routes().map(|(_, places)| places).sum();
+        let limit = places.total().min(rooms);
         let claim_id = self.next_claim_id;
         self.next_claim_id += 1;
         // Marked ones too: a spare token of theirs may be due, and session locks are re-entrant.
@@ -423,8 +442,8 @@ impl Session<'_> {
     fn rows_per_lane(&self, lanes: usize) -> usize {
         let inline = usize::try_from(INLINE_BYTES).unwrap_or(0);
         let fitting = self.shared.budget.room() / inline / lanes.max(1);
-        // Small events are the rule: eight times as many, and one fetch may pass the bound.
-        (fitting * 8).clamp(1, self.shared.settings.batch)
+        // Small events are the rule: four times as many, and one fetch may pass the bound.
+        (fitting * 4).clamp(1, self.shared.settings.batch)
     }
 
     fn share(&self, events: &[fetch::FetchedEvent]) -> Share {
@@ -561,7 +580,6 @@ impl Session<'_> {
         replies: Vec<(i32, oneshot::Sender<Reply>)>,
         results: &[Settled],
     ) -> Result<(), SessionError> {
-        let was_full = self.shared.held() >= self.shared.settings.max_lanes;
         let mut released = Vec::new();
         let mut more = Vec::new();
         for (((settlement, _), (subscription_id, _)), result) in
@@ -603,9 +621,8 @@ impl Session<'_> {
             )
             .await?;
         }
-        if was_full && !released.is_empty() {
-            // Room for the worker's other connections too.
-            self.shared.wake.notify_one();
+        if !released.is_empty() {
+            self.shared.made_room();
         }
         let mut batches = if more.is_empty() {
             Vec::new()

@@ -1,7 +1,7 @@
 //! What the tasks of one worker share.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool_postgres::Pool;
@@ -40,6 +40,8 @@ pub struct Shared {
     pub aborting: CancellationToken,
     routes: watch::Sender<Arc<RouteTable>>,
     held: Arc<AtomicUsize>,
+    /// A connection would have claimed, but a bound left it no room.
+    lacks_room: AtomicBool,
     suspects: Arc<Semaphore>,
 }
 
@@ -59,6 +61,7 @@ impl Shared {
             aborting: CancellationToken::new(),
             routes: watch::Sender::default(),
             held: Arc::default(),
+            lacks_room: AtomicBool::new(false),
             suspects: Arc::new(Semaphore::new(1)),
         }
     }
@@ -82,6 +85,18 @@ impl Shared {
     /// Lanes held over all connections.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// The next lane that is let go will wake a connection.
+    pub fn wait_for_room(&self) {
+        self.lacks_room.store(true, Ordering::SeqCst);
+    }
+
+    /// Lanes were let go, by whichever connection.
+    pub fn made_room(&self) {
+        if self.lacks_room.swap(false, Ordering::SeqCst) {
+            self.wake_all();
+        }
     }
 
     /// Takes places for up to `wanted` lanes, on the worker and on each route, before they are

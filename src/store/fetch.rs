@@ -38,9 +38,10 @@ pub struct FetchedEvent {
 }
 
 impl FetchedEvent {
-    /// Bytes that it occupies here, without the struct itself.
+    /// Bytes that it occupies here.
     pub fn memory(&self) -> usize {
-        self.event_type.len()
+        size_of::<Self>()
+            + self.event_type.len()
             + self.payload.as_ref().map_or(0, String::len)
             + self.headers.as_ref().map_or(0, String::len)
     }
