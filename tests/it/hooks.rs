@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 mod calls;
-mod payloads;
+pub mod payloads;
 mod spool;
 
 /// A port on which nothing listens.

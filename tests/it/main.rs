@@ -18,5 +18,7 @@ mod document;
 mod engine;
 mod harness;
 mod hooks;
+mod pipeline;
+mod process;
 mod readme;
 mod requirements;

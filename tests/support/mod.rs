@@ -6,12 +6,16 @@
 
 mod database;
 mod program;
+mod receiver;
+mod worker;
 
 use std::time::Duration;
 
 pub use database::{TestDb, connect};
 pub use program::lanekeeper;
+pub use receiver::{Arrival, Receiver};
 use tokio::time::Instant;
+pub use worker::{SECRET_ENV, WorkerProcess};
 
 /// Returns as soon as `condition` holds; panics, naming `what`, when it does not within `limit`.
 pub async fn wait_until(limit: Duration, what: &str, mut condition: impl AsyncFnMut() -> bool) {

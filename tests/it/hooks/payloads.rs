@@ -11,8 +11,26 @@ use lanekeeper::stream::hooks::origin::Origin;
 use lanekeeper::stream::hooks::shape::AgentCli;
 use serde_json::Value;
 
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hooks")
+}
+
+/// Recordings of real sessions, which are not part of the repository.
+pub fn recorded() -> Option<PathBuf> {
+    let shared = std::env::var_os("LANEKEEPER_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),
+        PathBuf::from,
+    );
+    let folder = shared.join("data/hooks");
+    if !folder.is_dir() {
+        eprintln!("there are no recorded payloads at {}", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
 /// Lines of `{"cli", "payload"}`.
-fn lines(folder: &Path) -> Vec<(String, Value)> {
+pub fn lines(folder: &Path) -> Vec<(String, Value)> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -84,8 +102,7 @@ fn read_all(lines: &[(String, Value)]) -> BTreeSet<String> {
 
 #[test]
 fn every_payload_of_the_fixtures_has_a_type_and_a_session_and_stays_whole() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hooks");
-    let lines = lines(&folder);
+    let lines = lines(&fixtures());
     assert!(lines.len() >= 200);
     for cli in AgentCli::ALL {
         assert!(lines.iter().any(|(name, _)| name == cli.name()), "{cli}");
@@ -98,18 +115,9 @@ fn every_payload_of_the_fixtures_has_a_type_and_a_session_and_stays_whole() {
 
 #[test]
 fn every_recorded_payload_has_a_type_and_a_session_and_stays_whole() {
-    let shared = std::env::var_os("LANEKEEPER_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),
-        PathBuf::from,
-    );
-    let folder = shared.join("data/hooks");
-    if !folder.is_dir() {
-        eprintln!(
-            "skipped: there are no recorded payloads at {}",
-            folder.display()
-        );
+    let Some(folder) = recorded() else {
         return;
-    }
+    };
     let lines = lines(&folder);
     read_all(&lines);
     println!("{} recorded payloads", lines.len());

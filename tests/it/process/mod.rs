@@ -1,0 +1,9 @@
+//! A1 to A6 on real worker processes that deliver to a webhook: killed, frozen, told to stop, and
+//! with a Postgres that goes away under them.
+
+pub mod plant;
+
+mod frozen;
+mod killed;
+mod restart;
+mod stopped;

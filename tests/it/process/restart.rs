@@ -1,0 +1,216 @@
+//! A1: Postgres goes down without a shutdown, under load. Workers find their way back, nothing that
+//! was confirmed is lost, and nobody is charged for it.
+
+use std::collections::HashSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lanekeeper::dev::{Data, Options, Postgres};
+use lanekeeper::store::migrate::migrate;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_postgres::NoTls;
+use uuid::Uuid;
+
+use super::plant::{LIMIT, Plant};
+use crate::support::{WorkerProcess, connect, wait_until};
+
+/// A server of its own, that can be taken down.
+struct Server {
+    postgres: Postgres,
+    options: Options,
+    url: String,
+    _dir: TempDir,
+}
+
+impl Server {
+    async fn start() -> Self {
+        // The server's user must be able to enter it.
+        let dir = tempfile::Builder::new()
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir()
+            .unwrap();
+        let mut options = Options {
+            data: Data::Kept(dir.path().join("server")),
+            port: Some(0),
+            ..Options::ephemeral()
+        };
+        let postgres = Postgres::start(&options).await.unwrap();
+        let url = postgres.tcp_url().unwrap().to_owned();
+        options.port = url::Url::parse(&url).unwrap().port();
+        migrate(&mut connect(&url).await).await.unwrap();
+        Self {
+            postgres,
+            options,
+            url,
+            _dir: dir,
+        }
+    }
+
+    /// What `pg_ctl stop -m immediate` does, and a start on the same data.
+    async fn restart(self) -> Self {
+        let Self {
+            mut postgres,
+            options,
+            url,
+            _dir,
+        } = self;
+        let file = postgres.home().join("postgres/postmaster.pid");
+        let pid = std::fs::read_to_string(file).unwrap();
+        kill(pid.lines().next().unwrap().parse().unwrap(), Signal::QUIT);
+        println!("{}", postgres.exited().await);
+        drop(postgres);
+        let postgres = Postgres::start(&options).await.unwrap();
+        Self {
+            postgres,
+            options,
+            url,
+            _dir,
+        }
+    }
+}
+
+fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// Enqueues one event after the other until it is told to stop.
+struct Producer {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<Vec<Uuid>>,
+}
+
+impl Producer {
+    fn start(url: &str, name: &'static str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(produce(url.to_owned(), name, Arc::clone(&stop)));
+        Self { stop, task }
+    }
+
+    /// The ids of what was confirmed.
+    async fn stop(self) -> Vec<Uuid> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
+async fn produce(url: String, name: &'static str, stop: Arc<AtomicBool>) -> Vec<Uuid> {
+    let mut confirmed = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((client, connection)) = tokio_postgres::connect(&url, NoTls).await else {
+            sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        tokio::spawn(connection);
+        while !stop.load(Ordering::Relaxed) {
+            let id = Uuid::now_v7();
+            let session = format!("{name}{}", id.as_u128() % 20);
+            let call = "SELECT * FROM lanekeeper.enqueue('runs', $1, 'step', '{}', $2)";
+            if client.execute(call, &[&session, &id]).await.is_err() {
+                break;
+            }
+            confirmed.push(id);
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+    confirmed
+}
+
+/// Two workers under the load of two producers while `trouble` happens to the server; then what
+/// must hold.
+async fn survive(trouble: impl AsyncFnOnce(Server, &Plant, &[WorkerProcess; 2]) -> Server) {
+    let server = Server::start().await;
+    let mut plant = Plant::on(server.url.clone(), "runs", Duration::from_millis(5)).await;
+    let workers = [plant.worker(&[]).await, plant.worker(&[]).await];
+    let producers = ["a", "b"].map(|name| Producer::start(&plant.url, name));
+    deliveries_go_on(&plant).await;
+    let server = trouble(server, &plant, &workers).await;
+    deliveries_go_on(&plant).await;
+    let mut confirmed = HashSet::new();
+    for producer in producers {
+        confirmed.extend(producer.stop().await);
+    }
+    plant.client = connect(&plant.url).await;
+    plant.settled().await;
+
+    let seen = plant.receiver.seen();
+    assert_eq!(seen.refused, [""; 0]);
+    let (arrived, repeats) = seen.deduplicated();
+    for (session, seqs) in arrived {
+        assert_eq!(
+            seqs,
+            (1..=seqs.len() as i64).collect::<Vec<_>>(),
+            "{session}"
+        );
+    }
+    let ids: HashSet<Uuid> = seen.arrivals.iter().map(|arrival| arrival.id).collect();
+    assert_eq!(confirmed.difference(&ids).count(), 0, "confirmed and lost");
+    let events = plant.count("SELECT count(*) FROM lanekeeper.event").await;
+    assert_eq!(ids.len() as i64, events);
+    println!("{events} events, {repeats} repeated");
+    for worker in workers {
+        for line in worker
+            .log()
+            .lines()
+            .filter(|line| line.contains("took over"))
+        {
+            assert!(line.contains("charged=0"), "{line}");
+        }
+        assert_eq!(worker.stop().await.code(), Some(0));
+    }
+    drop(plant);
+    server.postgres.stop().await.unwrap();
+}
+
+async fn deliveries_go_on(plant: &Plant) {
+    let target = plant.receiver.seen().arrivals.len() + 200;
+    plant
+        .receiver
+        .wait_until(LIMIT, "deliveries go on", |seen| {
+            seen.arrivals.len() >= target
+        })
+        .await;
+}
+
+/// Freezes a worker that has been at its deliveries for so long that its claims are on disk.
+async fn freeze(plant: &Plant, worker: &WorkerProcess) {
+    plant.receiver.hold(worker.sender);
+    let client = connect(&plant.url).await;
+    wait_until(LIMIT, "its claims are old", async || {
+        let claims = "SELECT FROM lanekeeper.claim AS c
+                      JOIN lanekeeper.lane_connection USING (connection_id)
+                      JOIN lanekeeper.worker AS w USING (worker_id)
+                      WHERE w.pid = $1 AND c.claimed_at < clock_timestamp() - interval '1 s'";
+        let rows = client.query(claims, &[&worker.pid()]).await.unwrap();
+        !rows.is_empty()
+    })
+    .await;
+    worker.signal(Signal::STOP);
+}
+
+async fn thaw_after_takeover(plant: &Plant, frozen: &WorkerProcess, survivor: &WorkerProcess) {
+    wait_until(LIMIT, "the survivor takes over", async || {
+        survivor.logged("took over")
+    })
+    .await;
+    plant.receiver.release(frozen.sender);
+    frozen.signal(Signal::CONT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_recover_from_immediate_restarts_of_postgres_and_are_not_charged_for_them() {
+    survive(async |server, plant, [one, other]| {
+        let server = server.restart().await;
+        deliveries_go_on(plant).await;
+        freeze(plant, other).await;
+        let server = server.restart().await;
+        thaw_after_takeover(plant, other, one).await;
+        server
+    })
+    .await;
+}

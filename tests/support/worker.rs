@@ -1,0 +1,90 @@
+//! `lanekeeper worker` as a process of its own, to be signalled and killed.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use super::{Receiver, lanekeeper, wait_until};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Where subscriptions of these tests find their secret.
+pub const SECRET_ENV: &str = "RECEIVER_SECRET";
+
+pub struct WorkerProcess {
+    /// Its number at the receiver.
+    pub sender: usize,
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl WorkerProcess {
+    /// Returns when it serves.
+    pub async fn start(url: &str, receiver: &Receiver, variables: &[(&str, &str)]) -> Self {
+        let (sender, secret) = receiver.new_secret();
+        let mut child = lanekeeper()
+            .arg("worker")
+            .env("DATABASE_URL", url)
+            .env("LANEKEEPER_HTTP__LISTEN", "127.0.0.1:0")
+            .env("LANEKEEPER_WORKER__ALLOW_PRIVATE_TARGETS", "true")
+            .env(SECRET_ENV, secret)
+            .envs(variables.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&log);
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                kept.lock().unwrap().push(line);
+            }
+        });
+        let worker = Self { sender, child, log };
+        wait_until(LIMIT, "the worker serves", async || {
+            worker.logged("serving")
+        })
+        .await;
+        worker
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id().expect("a process that was not waited for")).unwrap()
+    }
+
+    pub fn logged(&self, text: &str) -> bool {
+        self.log
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|line| line.contains(text))
+    }
+
+    /// What it said so far, for the message of a failing test.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// SIGTERM; returns how it ended.
+    pub async fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        timeout(LIMIT, self.child.wait())
+            .await
+            .unwrap_or_else(|_| panic!("it does not end:\n{}", self.log()))
+            .unwrap()
+    }
+}
