@@ -41,7 +41,19 @@ BEGIN
 END
 $$;
 
-SELECT lanekeeper.create_event_partition((now() AT TIME ZONE 'UTC')::date + d) FROM generate_series(-1, 2) AS d;
+-- Today's partition, and from an hour before midnight on tomorrow's: every append, fetch and settlement
+-- looks into all partitions from its lane's day on, so that none is made earlier than it is needed.
+CREATE FUNCTION lanekeeper.create_event_partitions() RETURNS bigint
+LANGUAGE sql SET search_path = ''
+AS $$
+    SELECT count(*) FILTER (WHERE lanekeeper.create_event_partition(d.day))
+    FROM (
+        SELECT DISTINCT ((clock_timestamp() + h * interval '1 hour') AT TIME ZONE 'UTC')::date AS day
+        FROM generate_series(0, 1) AS h
+    ) AS d
+$$;
+
+SELECT lanekeeper.create_event_partitions();
 
 -- The newest event of a session, the newest day first; after retention, what session_tail kept.
 -- Index: event's primary key, backwards. At most one row of each partition is touched.

@@ -9,12 +9,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497496566228844544 + worker_id;
 -- any point leaves them there.
 --
 -- p_bounds: no token of the route that was seen live is due earlier; '-infinity' walks all.
--- p_held: lanes that this connection holds already (session locks are re-entrant).
+-- p_held: lanes that this connection holds already, in ascending order (session locks are
+-- re-entrant, and every held lane's token may be walked: they are looked up by bisection).
 -- Returns a row per lane; and a row per route with lane_id NULL, where due_at is the next bound
 -- and retry_in_ms, if the walk took nothing, the time until the route's next token is due.
 --
--- A loop, because a plan that evaluates the lock function below a sort or a limit would take locks
--- that it does not return. Index: ready's primary key.
+-- OFFSET 0 keeps the lock above the walk whatever the plan below is, and LIMIT stops the walk: no lock
+-- is taken that is not returned. The tokens themselves are not locked: one that its holder deletes
+-- meanwhile leads to a lane whose progress, read after the lock, says that there is nothing to do.
+-- Index: ready's primary key.
 CREATE FUNCTION lanekeeper.claim(
     p_connection_id bigint, p_claim_id bigint,
     p_routes int[], p_rooms int[], p_bounds timestamptz[], p_limit int, p_held bigint[]
@@ -33,18 +36,18 @@ DECLARE
     v_share      int := greatest(1, p_limit / greatest(1, cardinality(p_routes)));
     v_room       int;
     v_full       boolean;
-    v_token      record;
+    v_first      timestamptz;
     v_bounds     timestamptz[] := p_bounds;
     v_rooms      int[] := p_rooms;
-    v_lanes      bigint[] := '{}';
-    v_routes     int[] := '{}';
-    v_priorities smallint[] := '{}';
-    v_dues       timestamptz[] := '{}';
-    v_ids        bigint[] := '{}';
+    v_some       lanekeeper.ready[];
+    v_taken      lanekeeper.ready[] := '{}';
+    v_held       bigint[] := p_held;
+    -- Lanes were taken that v_held lacks.
+    v_more       boolean := false;
 BEGIN
     SELECT array_agg(l.priority ORDER BY l.priority DESC) INTO v_levels FROM lanekeeper.priority_level AS l;
-    -- A token that another claim has locked for a moment is not seen by this walk: the bound stays
-    -- a little behind, so that the next walk sees it.
+    -- A token is due from its append on and seen from the commit on: the bound stays a little behind,
+    -- so that the next walk sees it.
     FOR i IN 1 .. cardinality(p_routes) LOOP
         v_bounds[i] := greatest(p_bounds[i], v_now - interval '50 ms');
     END LOOP;
@@ -54,40 +57,59 @@ BEGIN
         v_full := false;
         FOREACH v_priority IN ARRAY v_levels LOOP
             FOR i IN 1 .. cardinality(p_routes) LOOP
-                v_room := least(v_rooms[i], p_limit - cardinality(v_lanes));
+                v_room := least(v_rooms[i], p_limit - cardinality(v_taken));
                 IF pass = 1 AND v_room > v_share THEN
                     v_room := v_share;
                 END IF;
                 CONTINUE WHEN v_room <= 0;
-                FOR v_token IN
-                    SELECT r.due_at, r.id, r.lane_id
-                    FROM lanekeeper.ready AS r
-                    WHERE r.route = p_routes[i] AND r.priority = v_priority
-                      AND r.due_at >= p_bounds[i] AND r.due_at <= v_now
-                    ORDER BY r.due_at, r.id
-                    FOR UPDATE SKIP LOCKED
-                LOOP
-                    IF v_token.due_at < v_bounds[i] THEN
-                        v_bounds[i] := v_token.due_at;
-                    END IF;
-                    CONTINUE WHEN v_token.lane_id = ANY (p_held) OR v_token.lane_id = ANY (v_lanes);
-                    CONTINUE WHEN NOT pg_try_advisory_lock(lanekeeper.lane_lock(v_token.lane_id));
-                    v_lanes := v_lanes || v_token.lane_id;
-                    v_routes := v_routes || p_routes[i];
-                    v_priorities := v_priorities || v_priority;
-                    v_dues := v_dues || v_token.due_at;
-                    v_ids := v_ids || v_token.id;
-                    v_rooms[i] := v_rooms[i] - 1;
-                    v_room := v_room - 1;
-                    IF v_room = 0 THEN
-                        v_full := v_full OR pass = 1;
-                        EXIT;
-                    END IF;
-                END LOOP;
+                SELECT r.due_at INTO v_first
+                FROM lanekeeper.ready AS r
+                WHERE r.route = p_routes[i] AND r.priority = v_priority
+                  AND r.due_at >= p_bounds[i] AND r.due_at <= v_now
+                ORDER BY r.due_at, r.id LIMIT 1;
+                CONTINUE WHEN NOT FOUND;
+                v_bounds[i] := least(v_bounds[i], v_first);
+                IF v_more THEN
+                    SELECT array_agg(h.lane_id ORDER BY h.lane_id) INTO v_held
+                    FROM (SELECT unnest(p_held) UNION SELECT t.lane_id FROM unnest(v_taken) AS t) AS h (lane_id);
+                    v_more := false;
+                END IF;
+
+                SELECT coalesce(array_agg(t.token), '{}') INTO v_some
+                FROM (
+                    SELECT w.token
+                    FROM (
+                        SELECT r AS token, r.lane_id
+                        FROM lanekeeper.ready AS r
+                        WHERE r.route = p_routes[i] AND r.priority = v_priority
+                          AND r.due_at >= v_first AND r.due_at <= v_now
+                        ORDER BY r.due_at, r.id
+                        OFFSET 0
+                    ) AS w
+                    WHERE v_held[width_bucket(w.lane_id, v_held)] IS DISTINCT FROM w.lane_id
+                      AND pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))
+                    LIMIT v_room
+                ) AS t;
+                v_taken := v_taken || v_some;
+                v_more := cardinality(v_some) > 0;
+                v_rooms[i] := v_rooms[i] - cardinality(v_some);
+                v_full := v_full OR pass = 1 AND cardinality(v_some) = v_room;
             END LOOP;
         END LOOP;
-        EXIT WHEN NOT v_full OR cardinality(p_routes) = 1 OR cardinality(v_lanes) >= p_limit;
+        EXIT WHEN NOT v_full OR cardinality(p_routes) = 1 OR cardinality(v_taken) >= p_limit;
     END LOOP;
+
+    -- A lane that has two tokens in one walk was locked twice: the later one stays for another time.
+    IF (SELECT count(DISTINCT t.lane_id) FROM unnest(v_taken) AS t) < cardinality(v_taken) THEN
+        PERFORM pg_advisory_unlock(lanekeeper.lane_lock(d.lane_id))
+        FROM (SELECT t.lane_id, count(*) - 1 AS spare FROM unnest(v_taken) AS t GROUP BY 1) AS d
+        CROSS JOIN LATERAL generate_series(1, d.spare);
+        SELECT array_agg(d.token) INTO v_taken
+        FROM (
+            SELECT DISTINCT ON (t.lane_id) t AS token FROM unnest(v_taken) AS t
+            ORDER BY t.lane_id, t.priority DESC, t.due_at, t.id
+        ) AS d;
+    END IF;
 
     RETURN QUERY
     SELECT NULL::bigint, u.route, NULL::smallint, u.bound, NULL::bigint, NULL::bigint, NULL::text, NULL::bigint,
@@ -101,16 +123,16 @@ BEGIN
             WHERE r.route = u.route AND r.priority = l.priority AND r.due_at > v_now
             ORDER BY r.due_at, r.id LIMIT 1
         ) AS n
-        WHERE cardinality(v_lanes) = 0
+        WHERE cardinality(v_taken) = 0
     ) AS n ON true;
 
     -- A statement of its own: its snapshot is taken after the locks.
-    IF cardinality(v_lanes) > 0 THEN
+    IF cardinality(v_taken) > 0 THEN
         RETURN QUERY
         WITH taken AS MATERIALIZED (
-            SELECT u.*, l.session_id, s.name, p.version, p.cursor, p.cursor_day, p.attempts, p.crashes,
-                   p.retry_at, p.parked_at
-            FROM unnest(v_lanes, v_routes, v_priorities, v_dues, v_ids) AS u (lane_id, route, priority, due_at, token_id)
+            SELECT u.lane_id, u.route, u.priority, u.due_at, u.id AS token_id, l.session_id, s.name,
+                   p.version, p.cursor, p.cursor_day, p.attempts, p.crashes, p.retry_at, p.parked_at
+            FROM unnest(v_taken) AS u
             JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id
             JOIN lanekeeper.session AS s ON s.session_id = l.session_id
             CROSS JOIN LATERAL (

@@ -295,8 +295,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(2)) THEN
         RETURN;
     END IF;
-    SELECT count(*) FILTER (WHERE lanekeeper.create_event_partition(v_today + d)) INTO partitions_created
-    FROM generate_series(0, 2) AS d;
+    partitions_created := lanekeeper.create_event_partitions();
 
     FOR v_day IN
         SELECT to_date(right(c.relname, 8), 'YYYYMMDD')

@@ -313,7 +313,8 @@ impl Session<'_> {
         let claim_id = self.next_claim_id;
         self.next_claim_id += 1;
         // Marked ones too: a spare token of theirs may be due, and session locks are re-entrant.
-        let held: Vec<i64> = self.held.keys().copied().collect();
+        let mut held: Vec<i64> = self.held.keys().copied().collect();
+        held.sort_unstable();
         let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
         let claimed = self
             .ask(
