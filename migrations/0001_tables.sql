@@ -113,7 +113,7 @@ CREATE TABLE lanekeeper.event (
     -- event, so that the newest seq is always in the newest day.
     day        date NOT NULL,
     priority   smallint NOT NULL,
-    -- Bytes of the payload as stored before compression.
+    -- Bytes of the payload as text, which is what leaves Postgres.
     size       int NOT NULL,
     created_at timestamptz NOT NULL,
     message_id uuid NOT NULL,

@@ -28,7 +28,7 @@ pub struct FetchedEvent {
     pub message_id: Uuid,
     pub event_type: String,
     pub created_at: Timestamp,
-    /// Bytes of the payload in Postgres.
+    /// Bytes of the payload as JSON text.
     pub size: i32,
     /// Whether the subscription's filter lets it through.
     pub matched: bool,
