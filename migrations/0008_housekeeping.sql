@@ -1,17 +1,29 @@
 -- Housekeeping: what an `apply` could not see is looked at again, records go after their time, and a
 -- day of the log goes only when nobody can need it any more. See ARCHITECTURE.md, "Changes of
 -- subscriptions" and "Retention".
+--
+-- Where sequential scans are off, compilation is too: the price that stands for "off" would have each
+-- plan over a table of a few rows compiled, at a tenth of a second.
 
 CREATE FUNCTION lanekeeper.apply_lock() RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497495466717216768;
 
--- Whether every snapshot that anybody in this database holds, or will ever take, sees the transaction
--- p_xact. False while in doubt. Of this session only the current snapshot counts.
+-- The number of a transaction whose low 32 bits are known: the nearest to p_next.
+CREATE FUNCTION lanekeeper.xact_number(p_xid xid, p_next bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = ''
+AS $$
+    SELECT p_next - CASE WHEN b.behind < 2147483648 THEN b.behind ELSE b.behind - 4294967296 END
+    FROM (SELECT ((p_next - p_xid::text::bigint) % 4294967296 + 4294967296) % 4294967296 AS behind) AS b
+$$;
+
+-- Whether every snapshot in this database, of other sessions and to come, sees the transaction p_xact,
+-- which the caller sees. False while in doubt.
 --
--- pg_snapshot_xmin alone does not tell: it knows transactions that have written, and a snapshot may be
--- older than its transaction's first write. Every snapshot that misses p_xact holds backend_xmin at
--- p_xact or before; a newer one may do so too, and is then waited for as well. A number that this server
--- has not reached yet came with a dump from another one, where none of its transactions go on.
+-- Transaction numbers alone do not tell: a snapshot may be older than its transaction's first write. Each
+-- snapshot that misses p_xact holds its session's backend_xmin at p_xact or before it. A newer one may do
+-- so too while something that old is open anywhere in the server; it is then waited for as well.
+-- A number that this server has not reached came with a dump of another one, of whose transactions none
+-- goes on here.
 CREATE FUNCTION lanekeeper.seen_by_every_snapshot(p_xact xid8) RETURNS boolean
 LANGUAGE plpgsql SET search_path = ''
 AS $$
@@ -19,22 +31,39 @@ DECLARE
     v_xact bigint := p_xact::text::bigint;
     v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 BEGIN
-    -- An earlier look of this transaction would be answered again, and may be older than p_xact.
+    -- An earlier look of this transaction would be repeated, and may be older than p_xact.
+    PERFORM pg_stat_clear_snapshot();
+    RETURN v_xact >= v_next OR NOT EXISTS (
+        SELECT FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_xmin IS NOT NULL
+          AND lanekeeper.xact_number(a.backend_xmin, v_next) <= v_xact);
+END
+$$;
+
+-- Whether every transaction of this database that took its number before p_xact, which is over, is over
+-- too: prepared ones as well. What they wrote is seen by the caller's next statement.
+CREATE FUNCTION lanekeeper.over_before(p_xact xid8) RETURNS boolean
+LANGUAGE plpgsql SET search_path = ''
+AS $$
+DECLARE
+    v_xact bigint := p_xact::text::bigint;
+    v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+BEGIN
     PERFORM pg_stat_clear_snapshot();
     IF v_xact >= v_next THEN
         RETURN true;
     END IF;
-    IF pg_snapshot_xmin(pg_current_snapshot()) <= p_xact THEN
+    IF EXISTS (
+        SELECT FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_xid IS NOT NULL
+          AND lanekeeper.xact_number(a.backend_xid, v_next) < v_xact)
+    THEN
         RETURN false;
     END IF;
-    -- backend_xmin has the low 32 bits only: read as the number nearest to v_next.
+    -- After the sessions: one that is prepared meanwhile is among these before it leaves those.
     RETURN NOT EXISTS (
-        SELECT FROM pg_catalog.pg_stat_activity AS a
-        CROSS JOIN LATERAL (
-            SELECT ((v_next - a.backend_xmin::text::bigint) % 4294967296 + 4294967296) % 4294967296 AS behind
-        ) AS b
-        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_xmin IS NOT NULL
-          AND v_next - CASE WHEN b.behind < 2147483648 THEN b.behind ELSE b.behind - 4294967296 END <= v_xact);
+        SELECT FROM pg_catalog.pg_prepared_xacts AS p
+        WHERE p.database = current_database() AND lanekeeper.xact_number(p.transaction, v_next) < v_xact);
 END
 $$;
 
@@ -73,7 +102,7 @@ SELECT DISTINCT s.stream_id FROM lanekeeper.subscription AS s WHERE s.removed_at
 CREATE FUNCTION lanekeeper.add_missing_lanes(
     IN p_stream_id int, IN p_session_ids bigint[], OUT added bigint, OUT passed_over bigint
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_version bigint;
@@ -120,7 +149,7 @@ $$;
 -- when there is none after `p_after_session`. A session that a producer is at is left to housekeeping.
 CREATE OR REPLACE FUNCTION lanekeeper.add_lanes(p_subscription_id int, p_after_session bigint, p_limit int)
 RETURNS bigint
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_stream_id int;
@@ -164,7 +193,7 @@ CREATE FUNCTION lanekeeper.finish_changes(
     OUT unfinished bigint, OUT more boolean,
     OUT sessions_walked bigint, OUT lanes_woken bigint
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_change record;
@@ -184,9 +213,7 @@ BEGIN
     END IF;
 
     SELECT array_agg(c.barrier) INTO v_over FROM lanekeeper.stream_change AS c
-    WHERE c.stage = 'transactions'
-      AND (c.barrier < pg_snapshot_xmin(pg_current_snapshot())
-           OR c.barrier >= pg_snapshot_xmax(pg_current_snapshot()));
+    WHERE c.stage = 'transactions' AND lanekeeper.over_before(c.barrier);
     -- Before anything is written: whoever wrote by an old look had a number by the end of it, and this
     -- transaction's own, which is the next barrier, must be later.
     IF pg_current_xact_id_if_assigned() IS NULL THEN
@@ -572,7 +599,7 @@ CREATE FUNCTION lanekeeper.forget_records(
     IN p_outcome_days int, IN p_history_days int, IN p_dead_letter_days int, IN p_limit int,
     OUT outcomes bigint, OUT histories bigint, OUT dead_letters bigint
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off
+LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     v_now    timestamptz := clock_timestamp();

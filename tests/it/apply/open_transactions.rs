@@ -391,15 +391,9 @@ async fn housekeeping_of_the_release_before_finishes_changes_too() {
     assert_eq!(number(&operator, NEW_SESSIONS_LANES).await, 1);
 }
 
-async fn seen(client: &Client, xact: &str) -> bool {
-    client
-        .query_one(
-            "SELECT lanekeeper.seen_by_every_snapshot($1::text::xid8)",
-            &[&xact],
-        )
-        .await
-        .unwrap()
-        .get(0)
+async fn holds(client: &Client, function: &str, xact: &str) -> bool {
+    let call = format!("SELECT lanekeeper.{function}($1::text::xid8)");
+    client.query_one(&call, &[&xact]).await.unwrap().get(0)
 }
 
 async fn wrote(client: &Client) -> String {
@@ -414,30 +408,101 @@ async fn wrote(client: &Client) -> String {
 async fn a_transaction_is_seen_by_every_snapshot_when_all_older_ones_are_gone() {
     let db = TestDb::new().await;
     let (client, other) = (db.connect().await, db.connect().await);
+    let seen = async |xact: &str| holds(&client, "seen_by_every_snapshot", xact).await;
     for older in [
         "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1",
         "BEGIN; DECLARE c CURSOR FOR SELECT generate_series(1, 3); FETCH c",
-        "BEGIN; SELECT pg_current_xact_id()",
     ] {
         other.batch_execute(older).await.unwrap();
         let xact = wrote(&client).await;
-        assert!(!seen(&client, &xact).await, "{older}");
-        // A newer snapshot makes no difference to what is waited for.
-        assert!(!seen(&client, &xact).await, "{older}");
+        for _ in 0..3 {
+            assert!(!seen(&xact).await, "{older}");
+        }
         other.batch_execute("ROLLBACK").await.unwrap();
-        wait_until(LIMIT, "it is seen", async || seen(&client, &xact).await).await;
+        assert!(seen(&xact).await, "{older}");
     }
-    let xact = wrote(&client).await;
-    other
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+    // The statement of a producer that waits for a lock, and has not written yet.
+    let lock = db.connect().await;
+    lock.batch_execute("SELECT pg_advisory_lock(1)")
         .await
         .unwrap();
-    wait_until(LIMIT, "a newer snapshot sees it", async || {
-        seen(&client, &xact).await
+    let waiting = tokio::spawn(async move {
+        other
+            .batch_execute("SELECT pg_advisory_lock(1)")
+            .await
+            .unwrap();
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    wait_until(LIMIT, "it waits", async || {
+        number(&client, waits).await == 1
     })
     .await;
+    let xact = wrote(&client).await;
+    assert!(!seen(&xact).await);
+    lock.batch_execute("SELECT pg_advisory_unlock(1)")
+        .await
+        .unwrap();
+    waiting.await.unwrap();
+    wait_until(LIMIT, "its statement is over", async || seen(&xact).await).await;
     // From a dump of another server: nothing of that is open here.
-    assert!(seen(&client, "9000000000000000000").await);
+    assert!(seen("9000000000000000000").await);
+}
+
+#[tokio::test]
+async fn what_was_written_before_a_transaction_is_over_when_it_is_committed_and_not_when_prepared()
+{
+    let db = TestDb::new().await;
+    let (client, other) = (db.connect().await, db.connect().await);
+    let over = async |xact: &str| holds(&client, "over_before", xact).await;
+    let name = format!("house_over_{}", std::process::id());
+    other
+        .batch_execute("BEGIN; SELECT pg_current_xact_id()")
+        .await
+        .unwrap();
+    let xact = wrote(&client).await;
+    assert!(!over(&xact).await);
+    other
+        .batch_execute(&format!("PREPARE TRANSACTION '{name}'"))
+        .await
+        .unwrap();
+    assert!(!over(&xact).await);
+    other
+        .batch_execute(&format!("COMMIT PREPARED '{name}'"))
+        .await
+        .unwrap();
+    assert!(over(&xact).await);
+    // What begins later is not waited for.
+    other
+        .batch_execute("BEGIN; SELECT pg_current_xact_id()")
+        .await
+        .unwrap();
+    assert!(over(&xact).await);
+    assert!(over("9000000000000000000").await);
+}
+
+/// The number of a transaction may have wrapped around: its low half is read as the nearest.
+#[tokio::test]
+async fn the_number_of_a_transaction_is_the_nearest_with_its_low_half() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    for (low, next, full) in [
+        ("7", 10_i64, 7_i64),
+        ("12", 10, 12),
+        ("4294967290", 4_294_967_300, 4_294_967_290),
+        ("5", 4_294_967_300, 4_294_967_301),
+        ("3", 4_294_967_300, 4_294_967_299),
+    ] {
+        let found: i64 = client
+            .query_one(
+                "SELECT lanekeeper.xact_number($1::text::xid, $2)",
+                &[&low, &next],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(found, full, "{low} near {next}");
+    }
 }
 
 #[tokio::test]
