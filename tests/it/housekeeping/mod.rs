@@ -1,0 +1,5 @@
+//! B7, E8, F7: what is old goes, what is needed stays, and a year of use grows no table.
+
+mod days;
+mod records;
+mod workers;
