@@ -95,12 +95,12 @@ CREATE TABLE lanekeeper.stream_change (
 INSERT INTO lanekeeper.stream_change (stream_id)
 SELECT DISTINCT s.stream_id FROM lanekeeper.subscription AS s WHERE s.removed_at IS NULL;
 
--- Of these sessions, all of one stream: adds the lanes that subscriptions from the earliest event lack.
--- Waits for nobody: a session whose append lock is taken is left out. Returns how many of them were left
--- out; `added` counts the sessions that got lanes.
+-- Of these sessions, all of one stream: adds the lanes to those that lack one of a subscription from the
+-- earliest event, or of p_subscription_id. Waits for nobody: a session whose append lock is taken is passed
+-- over. Returns how many were, and how many sessions got lanes.
 -- Index: lane's unique (session_id, subscription_id). Rows: those given.
 CREATE FUNCTION lanekeeper.add_missing_lanes(
-    IN p_stream_id int, IN p_session_ids bigint[], OUT added bigint, OUT passed_over bigint
+    IN p_stream_id int, IN p_subscription_id int, IN p_session_ids bigint[], OUT added bigint, OUT passed_over bigint
 )
 LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
@@ -117,9 +117,12 @@ BEGIN
     FROM lanekeeper.stream AS t WHERE t.stream_id = p_stream_id;
     SELECT array_agg(u.session_id) INTO v_lacking
     FROM unnest(p_session_ids) AS u (session_id)
-    WHERE EXISTS (
+    JOIN lanekeeper.session AS n ON n.session_id = u.session_id
+    -- A session at rest has no event that a lane would be for.
+    WHERE n.lanes_version <> -2 AND EXISTS (
         SELECT FROM lanekeeper.subscription AS s
-        WHERE s.stream_id = p_stream_id AND s.removed_at IS NULL AND s.start_from = 'earliest'
+        WHERE s.stream_id = p_stream_id AND s.removed_at IS NULL
+          AND (s.start_from = 'earliest' OR s.subscription_id = p_subscription_id)
           AND NOT EXISTS (
               SELECT FROM lanekeeper.lane AS l
               WHERE l.session_id = u.session_id AND l.subscription_id = s.subscription_id));
@@ -167,7 +170,8 @@ BEGIN
     IF v_ids IS NULL THEN
         RETURN NULL;
     END IF;
-    SELECT a.added, a.passed_over INTO v_done FROM lanekeeper.add_missing_lanes(v_stream_id, v_ids) AS a;
+    SELECT a.added, a.passed_over INTO v_done
+    FROM lanekeeper.add_missing_lanes(v_stream_id, p_subscription_id, v_ids) AS a;
     IF v_done.added > 0 THEN
         PERFORM lanekeeper.ring();
     END IF;
@@ -241,7 +245,7 @@ BEGIN
         ) AS b;
         IF v_ids IS NOT NULL THEN
             SELECT a.added, a.passed_over INTO v_done
-            FROM lanekeeper.add_missing_lanes(v_change.stream_id, v_ids) AS a;
+            FROM lanekeeper.add_missing_lanes(v_change.stream_id, NULL, v_ids) AS a;
             v_change.passed_over := v_change.passed_over OR v_done.passed_over > 0;
             -- Whoever waits for a retry has its token; and so has a lane with a long run of events that
             -- the filter leaves out, once it is longer than a producer looks back.
@@ -642,6 +646,154 @@ BEGIN
     ) AS x
     WHERE d.dead_id = x.dead_id;
     GET DIAGNOSTICS dead_letters = ROW_COUNT;
+END
+$$;
+
+-- A session whose last event is gone from the log, and of which nothing else is left, needs no lanes: an
+-- append adds them again, behind the events before it. The session's name and its last seq stay for ever,
+-- since no two events may have one number.
+--
+-- session.lanes_version: -1, the lanes are about to go; -2, they are gone. Either differs from every
+-- stream's: an append that sees it looks for missing lanes and writes the session's row. So an append that
+-- does not see the first is waited for, one that does and has a snapshot from before the second is refused
+-- with 40001, and any other finds no lanes and adds them.
+CREATE TABLE lanekeeper.leaving_session (
+    session_id bigint PRIMARY KEY,
+    xact       xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+CREATE INDEX leaving_session_by_xact ON lanekeeper.leaving_session (xact);
+
+-- How far the present round over all sessions has come; 0 between two rounds.
+CREATE TABLE lanekeeper.session_round (
+    single    boolean PRIMARY KEY DEFAULT true,
+    walked_to bigint NOT NULL DEFAULT 0,
+    begun_at  timestamptz NOT NULL DEFAULT '-infinity',
+    CONSTRAINT one_row CHECK (single)
+);
+INSERT INTO lanekeeper.session_round DEFAULT VALUES;
+
+-- Whether a session has lanes and nothing else: no event, no retry, no operator's doing, no record, and
+-- none of its lanes has moved for so many days.
+CREATE FUNCTION lanekeeper.session_may_rest(p_session_id bigint, p_days int) RETURNS boolean
+LANGUAGE plpgsql SET search_path = ''
+AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM lanekeeper.event AS e WHERE e.session_id = p_session_id)
+        AND EXISTS (SELECT FROM lanekeeper.lane AS l WHERE l.session_id = p_session_id)
+        AND NOT EXISTS (
+            SELECT FROM lanekeeper.lane AS l
+            CROSS JOIN LATERAL (
+                SELECT p.parked_at, p.retry_at, p.changed_at FROM lanekeeper.progress AS p
+                WHERE p.lane_id = l.lane_id ORDER BY p.version DESC LIMIT 1
+            ) AS p
+            WHERE l.session_id = p_session_id
+              AND (p.parked_at IS NOT NULL OR p.retry_at IS NOT NULL
+                   OR p.changed_at > clock_timestamp() - p_days * interval '1 day'
+                   OR EXISTS (SELECT FROM lanekeeper.dead AS d WHERE d.lane_id = l.lane_id)
+                   OR EXISTS (SELECT FROM lanekeeper.outcome AS o WHERE o.lane_id = l.lane_id)
+                   OR EXISTS (SELECT FROM lanekeeper.history AS h WHERE h.lane_id = l.lane_id)));
+END
+$$;
+
+-- One turn: removes the lanes of up to 50 sessions that were marked for it, as soon as no snapshot is
+-- left that misses the mark; else looks at the next p_sessions sessions and marks those that may rest. A
+-- round over all of them begins once an hour at most. Whatever is not free at the moment is left for the
+-- next round. One process at a time. Returns whether there is more to do at once.
+-- Index: session's, event's, progress' primary keys, lane's unique (session_id, subscription_id); the
+-- tokens of the routes concerned are walked. Rows: p_sessions sessions, one event of each day for each.
+CREATE FUNCTION lanekeeper.rest_sessions(
+    IN p_days int, IN p_sessions int, OUT marked bigint, OUT rested bigint, OUT more boolean
+)
+LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_xact    xid8;
+    v_round   record;
+    v_chosen  bigint[];
+    v_ids     bigint[];
+    v_lanes   bigint[];
+    v_routes  int[];
+    v_last    bigint;
+    v_walked  bigint;
+BEGIN
+    marked := 0; rested := 0; more := false;
+    IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(2)) THEN
+        RETURN;
+    END IF;
+
+    SELECT s.xact INTO v_xact FROM lanekeeper.leaving_session AS s ORDER BY s.xact LIMIT 1;
+    -- An apply gives tokens to lanes that it saw: none is under way until this turn ends.
+    IF FOUND AND lanekeeper.seen_by_every_snapshot(v_xact) AND pg_try_advisory_xact_lock(lanekeeper.apply_lock()) THEN
+        SELECT array_agg(c.session_id) INTO v_chosen
+        FROM (
+            SELECT s.session_id FROM lanekeeper.leaving_session AS s WHERE s.xact = v_xact LIMIT 50
+        ) AS c;
+        -- Against producers, then against holders, survivors and operators.
+        SELECT array_agg(t.session_id) INTO v_ids
+        FROM (
+            SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id)) AS locked
+            FROM unnest(v_chosen) AS u (session_id)
+        ) AS t WHERE t.locked;
+        SELECT array_agg(t.session_id) INTO v_ids
+        FROM (
+            SELECT h.session_id, bool_and(pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id))) AS locked
+            FROM (
+                SELECT l.session_id, l.lane_id FROM unnest(v_ids) AS u (session_id)
+                JOIN lanekeeper.lane AS l ON l.session_id = u.session_id
+                OFFSET 0
+            ) AS h
+            GROUP BY 1
+        ) AS t WHERE t.locked;
+        -- In a statement of its own: what was written before the locks is seen. Only the lanes that were
+        -- locked go: under the append lock none is added.
+        SELECT array_agg(s.session_id) INTO v_ids
+        FROM unnest(v_ids) AS u (session_id)
+        JOIN lanekeeper.session AS s ON s.session_id = u.session_id
+        WHERE s.lanes_version = -1 AND lanekeeper.session_may_rest(s.session_id, p_days);
+        SELECT array_agg(l.lane_id), array_agg(DISTINCT l.route) INTO v_lanes, v_routes
+        FROM unnest(v_ids) AS u (session_id) JOIN lanekeeper.lane AS l ON l.session_id = u.session_id;
+        -- A claim must find the lane of every token.
+        DELETE FROM lanekeeper.ready AS r WHERE r.route = ANY (v_routes) AND r.lane_id = ANY (v_lanes);
+        DELETE FROM lanekeeper.progress AS p WHERE p.lane_id = ANY (v_lanes);
+        DELETE FROM lanekeeper.lane AS l WHERE l.lane_id = ANY (v_lanes);
+        UPDATE lanekeeper.session AS s SET lanes_version = -2 WHERE s.session_id = ANY (v_ids);
+        DELETE FROM lanekeeper.leaving_session AS s WHERE s.session_id = ANY (v_chosen);
+        rested := coalesce(cardinality(v_ids), 0);
+        more := true;
+        RETURN;
+    END IF;
+
+    SELECT r.walked_to, r.begun_at INTO v_round FROM lanekeeper.session_round AS r;
+    IF v_round.walked_to = 0 THEN
+        IF v_round.begun_at > clock_timestamp() - interval '1 hour' THEN
+            RETURN;
+        END IF;
+        UPDATE lanekeeper.session_round AS r SET begun_at = clock_timestamp() WHERE r.single;
+    END IF;
+    SELECT max(b.session_id), count(*),
+           array_agg(b.session_id) FILTER (WHERE b.lanes_version >= -1 AND NOT b.leaving
+               AND b.created_at < clock_timestamp() - p_days * interval '1 day'
+               AND lanekeeper.session_may_rest(b.session_id, p_days))
+    INTO v_last, v_walked, v_chosen
+    FROM (
+        SELECT s.session_id, s.lanes_version, s.created_at,
+               EXISTS (SELECT FROM lanekeeper.leaving_session AS v WHERE v.session_id = s.session_id) AS leaving
+        FROM lanekeeper.session AS s WHERE s.session_id > v_round.walked_to
+        ORDER BY s.session_id LIMIT p_sessions
+    ) AS b;
+    SELECT array_agg(t.session_id) INTO v_ids
+    FROM (
+        SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id)) AS locked
+        FROM unnest(v_chosen) AS u (session_id)
+    ) AS t WHERE t.locked;
+    IF v_ids IS NOT NULL THEN
+        UPDATE lanekeeper.session AS s SET lanes_version = -1 WHERE s.session_id = ANY (v_ids);
+        INSERT INTO lanekeeper.leaving_session (session_id) SELECT u.session_id FROM unnest(v_ids) AS u (session_id);
+        marked := cardinality(v_ids);
+    END IF;
+    more := v_walked = p_sessions OR marked > 0;
+    UPDATE lanekeeper.session_round AS r SET walked_to = CASE WHEN v_walked = p_sessions THEN v_last ELSE 0 END
+    WHERE r.single;
 END
 $$;
 

@@ -228,6 +228,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         outcome_days: days(config.retention.outcome_days),
         history_days: days(config.retention.history_days),
         dead_letter_days: days(config.retention.dead_letter_days),
+        session_days: days(config.retention.session_days),
     }
 }
 

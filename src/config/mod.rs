@@ -139,6 +139,8 @@ section! {
         history_days: u32 = 30,
         /// Days that dead letters are kept from when somebody dealt with them; the others stay.
         dead_letter_days: u32 = 30,
+        /// Days that a session without events keeps its lanes; its name and its last seq stay.
+        session_days: u32 = 30,
     }
 }
 

@@ -117,6 +117,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             records,
         ),
         (
+            "retention.session_days",
+            u64::from(retention.session_days),
+            1..=36_500,
+            "lanes that go at once are added again at the next event",
+        ),
+        (
             "hook.timeout_ms",
             hook.timeout_ms,
             1..=10_000,

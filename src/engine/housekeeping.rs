@@ -60,6 +60,17 @@ async fn keep(client: &Object, shared: &Shared) -> Result<(), StoreError> {
     if forgotten != Forgotten::default() {
         tracing::info!(?forgotten, "old records forgotten");
     }
+    let mut rested = 0;
+    for _ in 0..TURNS {
+        let turn = housekeeping::rest_sessions(client, settings.session_days, SESSIONS).await?;
+        rested += turn.rested;
+        if !turn.more || shared.stopping.is_cancelled() {
+            break;
+        }
+    }
+    if rested > 0 {
+        tracing::info!(rested, "lanes of silent sessions removed");
+    }
     Ok(())
 }
 

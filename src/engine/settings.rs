@@ -41,6 +41,8 @@ pub struct WorkerSettings {
     pub history_days: i32,
     /// How long dead letters are kept that somebody has dealt with.
     pub dead_letter_days: i32,
+    /// How long the lanes of a session are kept of which nothing else is left.
+    pub session_days: i32,
 }
 
 impl Default for WorkerSettings {
@@ -64,6 +66,7 @@ impl Default for WorkerSettings {
             outcome_days: 30,
             history_days: 30,
             dead_letter_days: 30,
+            session_days: 30,
         }
     }
 }

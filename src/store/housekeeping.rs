@@ -9,6 +9,7 @@ use super::StoreError;
 
 pub const CHANGE_PENDING: &str = include_str!("sql/change_pending.sql");
 pub const FINISH_CHANGES: &str = include_str!("sql/finish_changes.sql");
+pub const REST_SESSIONS: &str = include_str!("sql/rest_sessions.sql");
 pub const FORGET_RECORDS: &str = include_str!("sql/forget_records.sql");
 
 /// Keys of each kind that one turn forgets.
@@ -121,6 +122,34 @@ pub async fn forget_records(
         outcomes: row.get("outcomes"),
         histories: row.get("histories"),
         dead_letters: row.get("dead_letters"),
+    })
+}
+
+/// What one turn over the sessions did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Sessions whose lanes are about to go.
+    pub marked: i64,
+    /// Sessions whose lanes are gone; an append brings them back.
+    pub rested: i64,
+    /// Call again at once.
+    pub more: bool,
+}
+
+/// One turn over up to `sessions` sessions: removes the lanes of those that had nothing to do for
+/// `days` days and of which nothing is left.
+///
+/// # Errors
+/// Nothing of this turn was done.
+pub async fn rest_sessions(client: &Client, days: i32, sessions: i32) -> Result<Rest, StoreError> {
+    let row = client
+        .query_one(REST_SESSIONS, &[&days, &sessions])
+        .await
+        .map_err(StoreError::on("putting sessions to rest"))?;
+    Ok(Rest {
+        marked: row.get("marked"),
+        rested: row.get("rested"),
+        more: row.get("more"),
     })
 }
 

@@ -2,4 +2,5 @@
 
 mod days;
 mod records;
+mod rest;
 mod workers;
