@@ -3,7 +3,9 @@
 -- subscriptions" and "Retention".
 --
 -- Where sequential scans are off, compilation is too: the price that stands for "off" would have each
--- plan over a table of a few rows compiled, at a tenth of a second.
+-- plan over a table of a few rows compiled, at a tenth of a second. OFFSET 0 keeps a look-up a look-up:
+-- plans are made when a table may be empty and are kept, and a hash of all lanes would be made anew at each
+-- turn.
 
 CREATE FUNCTION lanekeeper.apply_lock() RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497495466717216768;
@@ -125,7 +127,8 @@ BEGIN
           AND (s.start_from = 'earliest' OR s.subscription_id = p_subscription_id)
           AND NOT EXISTS (
               SELECT FROM lanekeeper.lane AS l
-              WHERE l.session_id = u.session_id AND l.subscription_id = s.subscription_id));
+              WHERE l.session_id = u.session_id AND l.subscription_id = s.subscription_id OFFSET 0)
+        OFFSET 0);
     IF v_lacking IS NULL THEN
         RETURN;
     END IF;
@@ -182,6 +185,23 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN v_ids[cardinality(v_ids)];
+END
+$$;
+
+-- Whether a lane at this cursor has something to do: an event that its subscription receives, or so many
+-- that it does not that a producer would wake the lane to pass them.
+-- Index: event's primary key. Rows: at most filter_look_back().
+CREATE FUNCTION lanekeeper.lane_is_due(
+    p_session_id bigint, p_cursor bigint, p_cursor_day date, p_types text[]
+) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = ''
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM lanekeeper.event AS e
+        WHERE e.session_id = p_session_id AND e.seq > p_cursor AND e.day >= p_cursor_day
+          AND (p_types IS NULL OR e.event_type = ANY (p_types)
+               OR e.seq >= p_cursor + lanekeeper.filter_look_back()));
 END
 $$;
 
@@ -252,18 +272,18 @@ BEGIN
             INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
             SELECT l.route, 0, clock_timestamp(), l.lane_id
             FROM unnest(v_ids) AS u (session_id)
-            JOIN lanekeeper.lane AS l ON l.session_id = u.session_id
+            CROSS JOIN LATERAL (
+                SELECT l.lane_id, l.session_id, l.subscription_id, l.route
+                FROM lanekeeper.lane AS l WHERE l.session_id = u.session_id OFFSET 0
+            ) AS l
             JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id AND s.removed_at IS NULL
             CROSS JOIN LATERAL (
                 SELECT p.cursor, p.cursor_day, p.parked_at, p.retry_at
                 FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
                 ORDER BY p.version DESC LIMIT 1
             ) AS p
-            WHERE p.parked_at IS NULL AND p.retry_at IS NULL AND EXISTS (
-                SELECT FROM lanekeeper.event AS e
-                WHERE e.session_id = l.session_id AND e.seq > p.cursor AND e.day >= p.cursor_day
-                  AND (s.events IS NULL OR e.event_type = ANY (s.events)
-                       OR e.seq >= p.cursor + lanekeeper.filter_look_back()));
+            WHERE p.parked_at IS NULL AND p.retry_at IS NULL
+              AND lanekeeper.lane_is_due(l.session_id, p.cursor, p.cursor_day, s.events);
             GET DIAGNOSTICS lanes_woken = ROW_COUNT;
             IF v_done.added + lanes_woken > 0 THEN
                 PERFORM lanekeeper.ring();
@@ -555,7 +575,7 @@ BEGIN
         RETURN;
     END IF;
     -- For workers of the release before, which do not ask for it themselves.
-    PERFORM lanekeeper.finish_changes(500);
+    PERFORM lanekeeper.finish_changes(200);
     partitions_created := lanekeeper.create_event_partitions();
 
     DELETE FROM lanekeeper.dedupe AS d
@@ -689,9 +709,9 @@ BEGIN
             WHERE l.session_id = p_session_id
               AND (p.parked_at IS NOT NULL OR p.retry_at IS NOT NULL
                    OR p.changed_at > clock_timestamp() - p_days * interval '1 day'
-                   OR EXISTS (SELECT FROM lanekeeper.dead AS d WHERE d.lane_id = l.lane_id)
-                   OR EXISTS (SELECT FROM lanekeeper.outcome AS o WHERE o.lane_id = l.lane_id)
-                   OR EXISTS (SELECT FROM lanekeeper.history AS h WHERE h.lane_id = l.lane_id)));
+                   OR EXISTS (SELECT FROM lanekeeper.dead AS d WHERE d.lane_id = l.lane_id OFFSET 0)
+                   OR EXISTS (SELECT FROM lanekeeper.outcome AS o WHERE o.lane_id = l.lane_id OFFSET 0)
+                   OR EXISTS (SELECT FROM lanekeeper.history AS h WHERE h.lane_id = l.lane_id OFFSET 0)));
 END
 $$;
 
@@ -739,8 +759,9 @@ BEGIN
             SELECT h.session_id, bool_and(pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id))) AS locked
             FROM (
                 SELECT l.session_id, l.lane_id FROM unnest(v_ids) AS u (session_id)
-                JOIN lanekeeper.lane AS l ON l.session_id = u.session_id
-                OFFSET 0
+                CROSS JOIN LATERAL (
+                    SELECT l.session_id, l.lane_id FROM lanekeeper.lane AS l
+                    WHERE l.session_id = u.session_id OFFSET 0) AS l
             ) AS h
             GROUP BY 1
         ) AS t WHERE t.locked;
@@ -751,7 +772,9 @@ BEGIN
         JOIN lanekeeper.session AS s ON s.session_id = u.session_id
         WHERE s.lanes_version = -1 AND lanekeeper.session_may_rest(s.session_id, p_days);
         SELECT array_agg(l.lane_id), array_agg(DISTINCT l.route) INTO v_lanes, v_routes
-        FROM unnest(v_ids) AS u (session_id) JOIN lanekeeper.lane AS l ON l.session_id = u.session_id;
+        FROM unnest(v_ids) AS u (session_id)
+        CROSS JOIN LATERAL (
+            SELECT l.lane_id, l.route FROM lanekeeper.lane AS l WHERE l.session_id = u.session_id OFFSET 0) AS l;
         -- A claim must find the lane of every token.
         DELETE FROM lanekeeper.ready AS r WHERE r.route = ANY (v_routes) AND r.lane_id = ANY (v_lanes);
         DELETE FROM lanekeeper.progress AS p WHERE p.lane_id = ANY (v_lanes);
@@ -777,7 +800,7 @@ BEGIN
     INTO v_last, v_walked, v_chosen
     FROM (
         SELECT s.session_id, s.lanes_version, s.created_at,
-               EXISTS (SELECT FROM lanekeeper.leaving_session AS v WHERE v.session_id = s.session_id) AS leaving
+               EXISTS (SELECT FROM lanekeeper.leaving_session AS v WHERE v.session_id = s.session_id OFFSET 0) AS leaving
         FROM lanekeeper.session AS s WHERE s.session_id > v_round.walked_to
         ORDER BY s.session_id LIMIT p_sessions
     ) AS b;

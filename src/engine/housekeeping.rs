@@ -17,7 +17,7 @@ const TURNS: usize = 200;
 /// Records of each kind that one turn forgets.
 const RECORDS: i32 = 5_000;
 /// Sessions that one turn walks; those that lack lanes are locked against appends until its end.
-const SESSIONS: i32 = 500;
+const SESSIONS: i32 = 200;
 
 /// One round of retention.
 pub async fn keep_house(shared: Arc<Shared>) {

@@ -195,7 +195,16 @@ async fn a_snapshot_from_between_the_mark_and_the_removal_is_refused() {
         assert_eq!(mark(&bed).await, 1);
         let stale = bed.db.connect().await;
         let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT 1");
-        stale.batch_execute(&begin).await.unwrap();
+        // One that is taken while something older is open elsewhere on the server is waited for.
+        let newer = "SELECT pg_snapshot_xmin(pg_current_snapshot()) > (SELECT max(xact::text)::xid8 FROM lanekeeper.leaving_session)";
+        wait_until(LIMIT, "a snapshot that nothing older is in", async || {
+            stale
+                .batch_execute(&format!("ROLLBACK; {begin}"))
+                .await
+                .unwrap();
+            stale.query_one(newer, &[]).await.unwrap().get(0)
+        })
+        .await;
         assert_eq!(rest(&bed).await, 1);
         let call = "SELECT seq FROM lanekeeper.enqueue('runs', 's1', 'step', '{}')";
         let refused = stale.query_one(call, &[]).await.unwrap_err();
