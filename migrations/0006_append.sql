@@ -39,7 +39,9 @@ BEGIN
             WHERE s.stream_id = p_stream_id AND s.removed_at IS NULL
               AND NOT EXISTS (
                   SELECT FROM lanekeeper.lane AS l
-                  WHERE l.session_id = u.session_id AND l.subscription_id = s.subscription_id OFFSET 0)
+                  -- + 0: the index of the subscription's lanes is no way to one of them. A plan that was
+                  -- made while there were none took it, and read all lanes at each new session.
+                  WHERE l.session_id = u.session_id AND l.subscription_id + 0 = s.subscription_id)
         ) AS s
     ), wanted AS MATERIALIZED (
         SELECT w.session_id, w.newest, w.subscription_id, w.start_from, w.plain,
@@ -65,6 +67,23 @@ BEGIN
 
     UPDATE lanekeeper.session AS s SET lanes_version = p_lanes_version
     WHERE s.session_id = ANY (session_ids) AND s.lanes_version <> p_lanes_version;
+END
+$$;
+
+-- Tomorrow's partition, by whichever append of the day's last hour comes to a session for the first time
+-- that day, where no worker is there to make it: made after midnight, it would hold up every producer until
+-- the transaction that made it ends. Never waits, and does nothing while somebody else is at it.
+CREATE FUNCTION lanekeeper.create_event_partition_ahead(p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = ''
+AS $$
+DECLARE
+    v_tomorrow date := (p_now AT TIME ZONE 'UTC')::date + 1;
+BEGIN
+    IF date_part('hour', p_now AT TIME ZONE 'UTC') = 23
+       AND to_regclass('lanekeeper.event_' || to_char(v_tomorrow, 'YYYYMMDD')) IS NULL
+       AND pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(1)) THEN
+        PERFORM lanekeeper.create_event_partition(v_tomorrow);
+    END IF;
 END
 $$;
 
@@ -234,12 +253,17 @@ DECLARE
 BEGIN
     -- The lock is the last thing that happens to the one row. What is read here may be older than it, and
     -- may be: a session is never renamed or removed, and lanes that it got meanwhile are read below.
+    -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
+    -- been made while the tables were empty, and is kept.
     SELECT s.session_id, enqueue.message_id,
            CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id)) IS NOT NULL THEN clock_timestamp() END,
            (clock_timestamp() AT TIME ZONE 'UTC')::date
     INTO v_session_id, v_given_id, v_now, v_today
     FROM lanekeeper.stream AS t
-    JOIN lanekeeper.session AS s ON s.stream_id = t.stream_id AND s.name = enqueue.session
+    CROSS JOIN LATERAL (
+        SELECT s.session_id, s.lanes_version FROM lanekeeper.session AS s
+        WHERE s.stream_id = t.stream_id AND s.name = enqueue.session OFFSET 0
+    ) AS s
     WHERE t.name = enqueue.stream AND v_size <= t.max_payload_bytes AND s.lanes_version = t.lanes_version;
     IF (v_session_id > 0 AND octet_length(enqueue.event_type) <= 200 AND enqueue.event_type <> ''
         AND enqueue.priority = 0 AND enqueue.headers = '{}') IS NOT TRUE THEN
@@ -307,6 +331,7 @@ BEGIN
             IF to_regclass('lanekeeper.event_' || to_char(v_day, 'YYYYMMDD')) IS NULL THEN
                 PERFORM lanekeeper.create_event_partition(v_day);
             END IF;
+            PERFORM lanekeeper.create_event_partition_ahead(v_now);
         END IF;
     END IF;
 
@@ -494,6 +519,7 @@ BEGIN
             SELECT o.seq, o.priority FROM lanekeeper.newest_event(u.session_id, v_today) AS o
             WHERE u.seq IS NULL AND (u.before IS NOT NULL OR NOT v_created) OFFSET 0
         ) AS o ON true;
+        PERFORM lanekeeper.create_event_partition_ahead(v_now);
     END IF;
 
     IF v_stale OR array_position(v_before, NULL) IS NOT NULL THEN
