@@ -87,6 +87,18 @@ BEGIN
 END
 $$;
 
+-- Why an element of a bulk call is too large, as the error that says so.
+CREATE FUNCTION lanekeeper.refuse_size(p_ord bigint, p_size int, p_max_bytes int) RETURNS int
+LANGUAGE plpgsql SET search_path = ''
+AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'LK005',
+        MESSAGE = format('the payload of event %s of the array has %s bytes and the stream takes at most %s: nothing was enqueued',
+                         p_ord, p_size, p_max_bytes),
+        HINT = 'Store the large part elsewhere and send a reference, or raise max_payload_bytes of the stream.';
+END
+$$;
+
 -- Refuses what no append takes, as the error that says why. Sizes in bytes. SQLSTATEs: LK003, LK005, LK006.
 CREATE FUNCTION lanekeeper.check_event(
     p_stream text, p_session text, p_event_type text, p_payload jsonb, p_dedupe_key text, p_priority smallint,
@@ -234,8 +246,9 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_session_id    bigint;
-    -- As text, which is what leaves Postgres: jsonb may be far smaller (1e131071) or compressed.
-    v_size          int := octet_length(enqueue.payload::text);
+    -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
+    v_payload       text := enqueue.payload::text;
+    v_size          int := octet_length(v_payload);
     v_now           timestamptz;
     v_today         date;
     v_day           date;
@@ -340,12 +353,12 @@ BEGIN
     END IF;
     INSERT INTO lanekeeper.event (session_id, seq, day, priority, size, created_at, message_id, event_type, payload, headers)
     VALUES (v_session_id, enqueue.seq, v_day, enqueue.priority, v_size, v_now,
-            message_id, enqueue.event_type, enqueue.payload, nullif(enqueue.headers, '{}'));
+            message_id, enqueue.event_type, v_payload, nullif(enqueue.headers, '{}'));
 
     IF v_look THEN
         -- A token for each lane that has nobody to notice the event: see ARCHITECTURE.md, "Idle lanes".
-        INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-        SELECT l.route, enqueue.priority, v_now, l.lane_id
+        INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session)
+        SELECT l.route, enqueue.priority, v_now, l.lane_id, v_session_id, enqueue.session
         FROM lanekeeper.lane AS l
         CROSS JOIN LATERAL (
             SELECT s.events FROM lanekeeper.subscription AS s
@@ -396,13 +409,11 @@ DECLARE
     v_today         date;
     v_salt          bigint;
     v_bad           bigint;
-    v_large         bigint;
     v_one_by_one    boolean;
     v_prioritised   boolean;
-    -- Of each event: its session's place in v_names, its number among that session's events, its bytes.
+    -- Of each event: its session's place in v_names, and its number among that session's events.
     v_places        int[];
     v_nths          int[];
-    v_sizes         int[];
     -- Of each session, in the order of names. v_before: as found at first, NULL where it was not there.
     v_names         text[];
     v_before        bigint[];
@@ -427,18 +438,18 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = 'events must be a JSON array: nothing was enqueued';
     END IF;
 
-    SELECT min(i.ord) FILTER (WHERE i.bad), min(i.ord) FILTER (WHERE i.size > v_max_bytes),
+    SELECT min(i.ord) FILTER (WHERE i.bad),
            bool_or(i.named) OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable'),
            bool_or(i.prioritised),
-           array_agg(i.place), array_agg(i.nth), array_agg(i.size),
+           array_agg(i.place), array_agg(i.nth),
            array_agg(i.name ORDER BY i.place) FILTER (WHERE i.nth = 1)
-    INTO v_bad, v_large, v_one_by_one, v_prioritised, v_places, v_nths, v_sizes, v_names
+    INTO v_bad, v_one_by_one, v_prioritised, v_places, v_nths, v_names
     FROM (
-        SELECT i.ord, i.name, i.bad, i.named, i.prioritised, i.size,
+        SELECT i.ord, i.name, i.bad, i.named, i.prioritised,
                dense_rank() OVER (ORDER BY i.name)::int AS place,
                row_number() OVER (PARTITION BY i.name ORDER BY i.ord)::int AS nth
         FROM (
-            SELECT i.ord, (i.e ->> 'session') COLLATE "C" AS name, octet_length((i.e -> 'payload')::text) AS size,
+            SELECT i.ord, (i.e ->> 'session') COLLATE "C" AS name,
                    coalesce(i.e ->> 'message_id', i.e ->> 'dedupe_key') IS NOT NULL AS named,
                    coalesce(i.e ->> 'priority', '0') <> '0' AS prioritised,
                    jsonb_typeof(i.e) <> 'object'
@@ -463,13 +474,6 @@ BEGIN
     IF v_names IS NULL THEN
         RETURN;
     END IF;
-    IF v_large IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'LK005',
-            MESSAGE = format('the payload of event %s of the array has %s bytes and the stream takes at most %s: nothing was enqueued',
-                             v_large, v_sizes[v_large], v_max_bytes),
-            HINT = 'Store the large part elsewhere and send a reference, or raise max_payload_bytes of the stream.';
-    END IF;
-
     -- All creations come before the first lock, each in the order of names: whoever waits for a creation
     -- holds no lock that its creator could want.
     LOOP
@@ -568,12 +572,16 @@ BEGIN
     INSERT INTO lanekeeper.event AS e
         (session_id, seq, day, priority, size, created_at, message_id, event_type, payload, headers)
     SELECT v_ids[i.place], v_newest[i.place] + i.nth, v_days[i.place],
-           coalesce((i.e ->> 'priority')::smallint, 0::smallint), i.size, v_now,
-           lanekeeper.message_id(v_now, i.ord, v_salt), i.e ->> 'event_type', i.e -> 'payload',
+           coalesce((i.e ->> 'priority')::smallint, 0::smallint),
+           CASE WHEN octet_length(t.payload) <= v_max_bytes THEN octet_length(t.payload)
+                ELSE lanekeeper.refuse_size(i.ord, octet_length(t.payload), v_max_bytes) END,
+           v_now, lanekeeper.message_id(v_now, i.ord, v_salt), i.e ->> 'event_type', t.payload,
            nullif(nullif(i.e -> 'headers', '{}'), 'null')
     FROM ROWS FROM (
-        jsonb_array_elements(enqueue_many.events), unnest(v_places), unnest(v_nths), unnest(v_sizes)
-    ) WITH ORDINALITY AS i (e, place, nth, size, ord)
+        jsonb_array_elements(enqueue_many.events), unnest(v_places), unnest(v_nths)
+    ) WITH ORDINALITY AS i (e, place, nth, ord)
+    -- OFFSET 0: rendered once.
+    CROSS JOIN LATERAL (SELECT (i.e -> 'payload')::text AS payload OFFSET 0) AS t
     RETURNING e.message_id, e.seq, false;
 
     -- As in the single call: lanes that may have nobody to notice the events are looked at.
@@ -591,8 +599,8 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-    SELECT l.route, a.priority, v_now, l.lane_id
+    INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session)
+    SELECT l.route, a.priority, v_now, l.lane_id, u.session_id, v_names[a.place]
     FROM (
         SELECT i.place, max(i.priority) AS priority, array_agg(DISTINCT i.event_type) AS types, count(*) AS events
         FROM (
