@@ -15,7 +15,7 @@ use crate::store::settle::{self, Operation, Settled, Settlement};
 /// Lanes in one settlement.
 const SETTLE_LIMIT: usize = 512;
 /// How often other tasks have their turn before a group is settled: microseconds where none is ready.
-const GATHER_TURNS: usize = 16;
+const GATHER_TURNS: usize = 48;
 /// How long a lane waits whose settlement the server refuses.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 
