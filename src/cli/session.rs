@@ -168,7 +168,10 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
         Output::Text => {
             print(&sessions)?;
             output::line("")?;
-            for entry in sessions.iter().filter_map(|session| session.registry.as_ref()) {
+            for entry in sessions
+                .iter()
+                .filter_map(|session| session.registry.as_ref())
+            {
                 registry::print(entry)?;
                 output::line("")?;
             }
@@ -227,7 +230,12 @@ fn print(sessions: &[SessionStatus]) -> Result<(), Failure> {
                 session.lanes.to_string(),
                 session.parked.to_string(),
                 session.behind.to_string(),
-                or_dash(session.registry.as_ref().and_then(|entry| entry.cli.clone())),
+                or_dash(
+                    session
+                        .registry
+                        .as_ref()
+                        .and_then(|entry| entry.cli.clone()),
+                ),
                 or_dash(session.registry.as_ref().map(registry::turn)),
             ]
         })

@@ -31,5 +31,7 @@ pub async fn observe(
         )
         .await
         .and_then(|row| row.try_get("entered"))
-        .map_err(StoreError::on("entering an event into the session registry"))
+        .map_err(StoreError::on(
+            "entering an event into the session registry",
+        ))
 }

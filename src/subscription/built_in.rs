@@ -24,7 +24,8 @@ pub fn is_built_in(adapter: &str) -> bool {
 pub(super) fn refusal(name: &str, current: &Current) -> Option<String> {
     let live = current.live.get(name);
     let own = live.is_some_and(|live| !is_built_in(&live.definition.adapter));
-    (NAMES.contains(&name) && !own).then(|| format!("{name:?} {OWN}: give yours another name. {SWITCH}"))
+    (NAMES.contains(&name) && !own)
+        .then(|| format!("{name:?} {OWN}: give yours another name. {SWITCH}"))
 }
 
 const OWN: &str = "is Lanekeeper's own";

@@ -24,12 +24,14 @@ pub(super) fn print(entry: &RegistryEntry) -> Result<(), Failure> {
 }
 
 fn lines(entry: &RegistryEntry) -> [(&'static str, Option<String>); 14] {
-    let transcript = entry.transcript_path.as_ref().map(|path| {
-        match entry.transcript_from.as_deref() {
-            Some("lookup") => format!("{path} (found by its name)"),
-            _ => path.clone(),
-        }
-    });
+    let transcript =
+        entry
+            .transcript_path
+            .as_ref()
+            .map(|path| match entry.transcript_from.as_deref() {
+                Some("lookup") => format!("{path} (found by its name)"),
+                _ => path.clone(),
+            });
     let error = entry.last_error.as_ref().map(|error| {
         let code = entry.last_error_code.as_ref();
         code.filter(|code| *code != error)
@@ -47,12 +49,22 @@ fn lines(entry: &RegistryEntry) -> [(&'static str, Option<String>); 14] {
         ("turn", Some(turn_line(entry))),
         (
             "last activity",
-            Some(format!("{} {}", time(entry.last_activity_at), entry.last_activity)),
+            Some(format!(
+                "{} {}",
+                time(entry.last_activity_at),
+                entry.last_activity
+            )),
         ),
-        ("last prompt", dated(entry.last_prompt_at, entry.last_prompt.as_deref())),
+        (
+            "last prompt",
+            dated(entry.last_prompt_at, entry.last_prompt.as_deref()),
+        ),
         (
             "last notification",
-            dated(entry.last_notification_at, entry.last_notification.as_deref()),
+            dated(
+                entry.last_notification_at,
+                entry.last_notification.as_deref(),
+            ),
         ),
         ("last error", dated(entry.last_error_at, error.as_deref())),
         ("turn id", entry.turn_id.clone()),

@@ -164,7 +164,10 @@ impl Observation {
             native_session_id: limits::short(session, limits::NAME),
             native_event: limits::short(native_event.to_owned(), limits::NAME),
             cli: headers.cli.map(|cli| cli.agent().to_owned()),
-            host: headers.host.clone().map(|host| limits::short(host, limits::NAME)),
+            host: headers
+                .host
+                .clone()
+                .map(|host| limits::short(host, limits::NAME)),
             ..Self::default()
         };
         if kind == "notification" {
@@ -190,9 +193,7 @@ impl Observation {
         let meaning = meaning(&self.event_type, headers);
         let meaning = meaning.as_deref().unwrap_or_default();
         self.turn = turn(meaning, payload);
-        self.turn_id = payload
-            .turn_id()
-            .map(|id| limits::short(id, limits::NAME));
+        self.turn_id = payload.turn_id().map(|id| limits::short(id, limits::NAME));
         self.life = match meaning {
             "session_start" if !is_compaction(payload) => Some(Life::Starts),
             "session_end" => Some(Life::Ends),

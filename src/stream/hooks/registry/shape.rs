@@ -158,7 +158,10 @@ mod tests {
             (r#"{"prompt":7}"#, Text::Said("7".to_owned())),
             (r#"{"prompt":" "}"#, Text::Blank),
             (r#"{"prompt":{}}"#, Text::Absent),
-            (r#"{"input-messages":["a","b"]}"#, Text::Said("b".to_owned())),
+            (
+                r#"{"input-messages":["a","b"]}"#,
+                Text::Said("b".to_owned()),
+            ),
             (r#"{"input-messages":[]}"#, Text::Absent),
             (
                 r#"{"output":{"parts":[{"type":"text","text":"a"},{"type":"file"},{"text":"b"}]}}"#,
@@ -175,7 +178,11 @@ mod tests {
     fn errors_have_their_text_and_their_code() {
         for (json, text, code) in [
             (r#"{"message":"m","code":"c"}"#, Some("m"), Some("c")),
-            (r#"{"error":"rate_limit"}"#, Some("rate_limit"), Some("rate_limit")),
+            (
+                r#"{"error":"rate_limit"}"#,
+                Some("rate_limit"),
+                Some("rate_limit"),
+            ),
             (
                 r#"{"error":"overloaded","error_details":"529"}"#,
                 Some("529"),
@@ -197,8 +204,14 @@ mod tests {
     #[test]
     fn permission_requests_name_their_tool() {
         for (json, text) in [
-            (r#"{"tool_name":"Bash","tool_input":{}}"#, Some("permission for Bash")),
-            (r#"{"properties":{"permission":"bash"}}"#, Some("permission for bash")),
+            (
+                r#"{"tool_name":"Bash","tool_input":{}}"#,
+                Some("permission for Bash"),
+            ),
+            (
+                r#"{"properties":{"permission":"bash"}}"#,
+                Some("permission for bash"),
+            ),
             (r#"{"message":"waiting","title":"t"}"#, Some("waiting")),
             (r#"{"notification_type":"x"}"#, None),
         ] {

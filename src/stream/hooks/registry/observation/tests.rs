@@ -162,12 +162,18 @@ fn an_agent_that_waits_for_a_prompt_has_no_turn_and_one_that_waits_for_leave_has
 #[test]
 fn an_unreadable_call_still_means_to_the_turn_what_its_event_means() {
     for (text, turn) in [
-        (r#"{"session_id":"s","hook_event_name":"Stop","a":"#, Some(Turn::Closes)),
+        (
+            r#"{"session_id":"s","hook_event_name":"Stop","a":"#,
+            Some(Turn::Closes),
+        ),
         (
             r#"{"session_id":"s","hook_event_name":"UserPromptSubmit","a":"#,
             Some(Turn::Opens),
         ),
-        (r#"{"session_id":"s","hook_event_name":"PreToolUse","a":"#, None),
+        (
+            r#"{"session_id":"s","hook_event_name":"PreToolUse","a":"#,
+            None,
+        ),
         (r#"{"session_id":"s","a":"#, None),
     ] {
         let event = called(AgentCli::ClaudeCode, text);
@@ -185,8 +191,9 @@ fn an_unreadable_call_still_means_to_the_turn_what_its_event_means() {
 #[test]
 fn a_stand_in_tells_what_its_headers_know() {
     let deep = "[".repeat(2_000) + &"]".repeat(2_000);
-    let text =
-        format!(r#"{{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"p","a":{deep}}}"#);
+    let text = format!(
+        r#"{{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"p","a":{deep}}}"#
+    );
     let event = called(AgentCli::ClaudeCode, &text);
     assert_eq!(event.event_type, "user_prompt_submit");
     let observation = Observation::of(&event).unwrap().unwrap();
@@ -218,7 +225,10 @@ fn what_a_type_must_have_and_has_not_is_named() {
 fn an_empty_prompt_is_one_and_an_open_code_plugin_may_leave_it_out() {
     let blank = json!({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": ""});
     let observation = observed(AgentCli::ClaudeCode, &blank);
-    assert_eq!((observation.turn, observation.prompt), (Some(Turn::Opens), None));
+    assert_eq!(
+        (observation.turn, observation.prompt),
+        (Some(Turn::Opens), None)
+    );
     let shim = json!({"hook_type": "chat.message", "input": {"sessionID": "o"}});
     assert_eq!(observed(AgentCli::OpenCode, &shim).turn, Some(Turn::Opens));
 }
