@@ -44,6 +44,26 @@ async fn it_is_put_in_force_once_and_taken_out_and_comes_back_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn workers_that_start_together_put_it_in_force_once() {
+    let db = TestDb::new().await;
+    let mut starting = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let mut client = db.connect().await;
+        starting.spawn(async move { install(&mut client).await.unwrap().change });
+    }
+    let changes = starting.join_all().await;
+    let created = changes
+        .iter()
+        .filter(|change| **change == ChangeKind::Created);
+    assert_eq!(created.count(), 1, "{changes:?}");
+    assert!(
+        changes
+            .iter()
+            .all(|change| matches!(change, ChangeKind::Created | ChangeKind::Unchanged))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_came_while_it_was_off_is_entered_when_it_is_on_again() {
     let mut office = Office::new().await;
     let prompt = json!({"session_id": "s", "prompt": "p"});
