@@ -25,6 +25,8 @@
 mod limits;
 pub mod observation;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use async_trait::async_trait;
 use tokio_postgres::Transaction;

@@ -282,6 +282,3 @@ fn waits_for_prompt(payload: &Payload<'_>) -> bool {
         Some("idle_prompt" | "idle")
     )
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,10 +6,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::*;
+use super::limits;
+use super::observation::{Life, Observation, TranscriptFrom, Turn, Unfit};
+use crate::event::Event;
 use crate::stream::hooks::call::Call;
 use crate::stream::hooks::config::HookConfig;
 use crate::stream::hooks::origin::Origin;
+use crate::stream::hooks::shape::AgentCli;
 
 fn event(event_type: &str, payload: &str, headers: Option<String>) -> Event {
     Event {
