@@ -80,7 +80,7 @@ pub async fn run(lane: Lane) {
         context,
     } = lane;
     let progress = Progress::of(&claimed);
-    let session = Arc::from(claimed.session.as_str());
+    let session = Arc::clone(&claimed.session);
     let trust = Arc::clone(&context.trust);
     let _guard = PanicGuard(Arc::clone(&trust));
     let mut runner = Runner {
@@ -248,10 +248,12 @@ impl Runner {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,
         });
-        let random = self.context.random();
+        let context = &self.context;
         let judgement = self
             .progress
-            .judge(seq, day, verdict, &self.route.subscription, random);
+            .judge(seq, day, verdict, &self.route.subscription, || {
+                context.random()
+            });
         self.ending(judgement).await
     }
 

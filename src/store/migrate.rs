@@ -33,6 +33,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0003_claim",
     "0004_operate",
     "0005_parked",
+    "0006_claim",
     "0007_registry"
 ];
 

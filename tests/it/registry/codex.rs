@@ -111,7 +111,7 @@ async fn a_missing_transcript_is_found_when_it_is_there() {
         (&entry["transcript_path"], &entry["transcript_from"]),
         (&json!("/own.jsonl"), &json!("cli"))
     );
-    let stored = "SELECT count(*) FROM lanekeeper.event WHERE payload ->> 'transcript_path' IS NULL AND seq IN (1, 2, 4)";
+    let stored = "SELECT count(*) FROM lanekeeper.event WHERE payload::text::jsonb ->> 'transcript_path' IS NULL AND seq IN (1, 2, 4)";
     assert_eq!(
         office.count(stored).await,
         3,
