@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::{Config, ConfigError, HookConfig};
 use crate::spool::Spool;
@@ -23,6 +23,7 @@ use crate::stream::hooks::double_fire::cursor_reports_itself;
 use crate::stream::hooks::emit::{Emitted, Emitter};
 use crate::stream::hooks::origin::Origin;
 use crate::stream::hooks::shape::AgentCli;
+use crate::stream::hooks::transcript;
 
 /// Report one hook call of an agent CLI; always exits 0.
 #[derive(Debug, clap::Args)]
@@ -69,7 +70,7 @@ fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin) {
     let Some((bytes, whole)) = payload(args, &config.hook) else {
         return;
     };
-    let call = Call::read(cli, &bytes, whole, origin, &config.hook);
+    let mut call = Call::read(cli, &bytes, whole, origin, &config.hook);
     if !config.hook.allows(&call.record.event_type) {
         return;
     }
@@ -82,7 +83,8 @@ fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin) {
     if let Some(note) = &call.note {
         tell(note);
     }
-    match emit(&call, &config) {
+    let spent = look_for_transcript(&mut call, &config.hook);
+    match emit(&call, &config, config.hook.timeout().saturating_sub(spent)) {
         Emitted::Stored => {}
         Emitted::Spooled { because } => tell(&format!("kept in the spool: {because}")),
         Emitted::Rejected { because, kept_in } => tell(&format!(
@@ -93,7 +95,21 @@ fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin) {
     }
 }
 
-fn emit(call: &Call, config: &Config) -> Emitted {
+/// Returns what it took of the call's budget.
+fn look_for_transcript(call: &mut Call, config: &HookConfig) -> Duration {
+    let started = Instant::now();
+    let home = transcript::codex_home(std::env::var_os("CODEX_HOME"), std::env::var_os("HOME"));
+    if let (Some(home), Some(session)) = (home, call.lacks_transcript()) {
+        let patience = transcript::PATIENCE.min(config.timeout() / 4);
+        let found = transcript::find_within(patience, home, session.to_owned());
+        if let Some(path) = found.as_deref().and_then(Path::to_str) {
+            call.set_transcript(path, config);
+        }
+    }
+    started.elapsed()
+}
+
+fn emit(call: &Call, config: &Config, budget: Duration) -> Emitted {
     let lost = |because: String| Emitted::Lost { because };
     let spool = match Spool::new(&config.spool) {
         Ok(spool) => spool,
@@ -121,7 +137,7 @@ fn emit(call: &Call, config: &Config) -> Emitted {
     let emitter = Emitter {
         database: database.as_ref(),
         spool: &spool,
-        budget: config.hook.timeout(),
+        budget,
     };
     let emitted = runtime.block_on(emitter.emit(&call.record));
     // Not to wait for a name lookup that hangs in the runtime's blocking pool.

@@ -10,6 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_postgres::NoTls;
 use tokio_util::sync::CancellationToken;
 
+mod registry;
+
 use super::Failure;
 use crate::adapter::{self, Environment};
 use crate::config::{Config, WorkerConfig};
@@ -18,6 +20,8 @@ use crate::http;
 use crate::spool::{self, DrainLimits, DrainReport, Spool};
 use crate::store::connect;
 use crate::store::subscription::Subscription;
+use crate::stream::hooks::registry::SessionRegistry;
+use crate::subscription::built_in;
 
 /// Deliver events until SIGTERM or SIGINT
 #[derive(Debug, clap::Args)]
@@ -112,9 +116,11 @@ impl Serving {
         let adapters = Adapters {
             environment: Environment::of_process(config.worker.allow_private_targets),
         };
+        let registry_on = database.clone();
         let worker = Worker::start(database, settings(config), Arc::new(adapters))
             .await
             .map_err(Failure::failed)?;
+        registry::switch(registry_on, config.worker.registry).await;
         let ended = CancellationToken::new();
         let router = http::health::router(worker.probe());
         let shutdown = ended.clone().cancelled_owned();
@@ -183,6 +189,9 @@ impl DestinationSource for Adapters {
         &self,
         subscription: &Subscription,
     ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
+        if subscription.adapter == built_in::REGISTRY {
+            return Ok(Destination::Handler(Arc::new(SessionRegistry)));
+        }
         adapter::build(
             &subscription.adapter,
             &subscription.name,
@@ -211,7 +220,8 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
     } = config.worker;
     WorkerSettings {
         lane_connections,
-        handler_connections: 0,
+        // Opened where the session registry is in force: the one handler that this program has.
+        handler_connections: 1,
         pool_size: config.database.pool_size,
         max_lanes,
         prefetch_bytes,

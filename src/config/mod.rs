@@ -122,6 +122,9 @@ section! {
         allow_private_targets: bool = false,
         /// Workers that an event may take down with it before it counts as exhausted.
         max_crashes: u32 = 3,
+        /// Whether the session registry follows the `hooks` stream. The last worker that starts
+        /// decides for all of them.
+        registry: bool = true,
     }
 }
 

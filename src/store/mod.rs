@@ -17,6 +17,7 @@ pub mod log;
 pub mod migrate;
 pub mod operate;
 pub mod place;
+pub mod registry;
 pub mod settle;
 pub mod subscription;
 pub mod worker;

@@ -23,6 +23,7 @@ mod pipeline;
 mod pooler;
 mod process;
 mod readme;
+mod registry;
 mod requirements;
 mod statements;
 mod upgrade;

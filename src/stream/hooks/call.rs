@@ -16,6 +16,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::class::Class;
 use super::config::HookConfig;
 use super::event_type::{ERROR, UNKNOWN, event_type};
 use super::json::{Sanitised, sanitise};
@@ -39,6 +40,8 @@ const MAX_NATIVE_EVENT_LEN: usize = 100;
 /// A call, ready to be stored.
 #[derive(Debug)]
 pub struct Call {
+    /// Who called.
+    pub cli: AgentCli,
     pub fields: Fields,
     /// Cursor made this call through the hooks of Claude Code.
     pub through_claude_code: bool,
@@ -150,11 +153,37 @@ impl Call {
             headers: to_raw_value(&headers).expect("strings always serialise"),
         };
         Self {
+            cli: caller,
             fields,
             through_claude_code,
             record,
             note,
         }
+    }
+
+    /// The session whose transcript should be looked for: Codex' own, where it did not say. Only at
+    /// events that tell something of the session as a whole: tools come too often.
+    pub fn lacks_transcript(&self) -> Option<&str> {
+        let is_codex = matches!(self.cli, AgentCli::Codex | AgentCli::CodexNotify);
+        let wanted = is_codex
+            && Class::of(&self.record.event_type) == Class::Critical
+            && self.fields.transcript_path.is_none()
+            && !self.fields.is_of_subagent;
+        self.fields.session.as_deref().filter(|_| wanted)
+    }
+
+    /// Adds where the transcript was found. The payload stays as the CLI sent it.
+    pub fn set_transcript(&mut self, path: &str, config: &HookConfig) {
+        let headers: Result<serde_json::Map<String, serde_json::Value>, _> =
+            serde_json::from_str(self.record.headers.get());
+        let Ok(mut headers) = headers else {
+            unreachable!("headers are written by this module");
+        };
+        headers.insert(
+            "transcript_path".to_owned(),
+            redacted(path, config).into_owned().into(),
+        );
+        self.record.headers = to_raw_value(&headers).expect("strings always serialise");
     }
 }
 
