@@ -109,7 +109,7 @@ fn numbered(session: &str, number: usize) -> Vec<u8> {
 async fn log(client: &Client, session: &str) -> Vec<(String, Value)> {
     let rows = client
         .query(
-            "SELECT e.seq, e.event_type, e.payload FROM lanekeeper.event AS e \
+            "SELECT e.seq, e.event_type, e.payload::jsonb FROM lanekeeper.event AS e \
              JOIN lanekeeper.session AS s USING (session_id) WHERE s.name = $1 ORDER BY e.seq",
             &[&session],
         )

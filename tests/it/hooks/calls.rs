@@ -95,7 +95,7 @@ async fn nesting_at_the_limit_is_stored_and_nesting_beyond_any_limit_is_kept() {
     let client = db.connect().await;
     let rows = client
         .query(
-            "SELECT payload->>'undecodable' FROM lanekeeper.event ORDER BY seq",
+            "SELECT payload::jsonb->>'undecodable' FROM lanekeeper.event ORDER BY seq",
             &[],
         )
         .await
