@@ -233,7 +233,16 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         mark_after: Duration::from_millis(mark_after_ms),
         shutdown_grace: Duration::from_millis(shutdown_grace_ms),
         max_crashes: i32::try_from(max_crashes).unwrap_or(i32::MAX),
-        retention_days: i32::try_from(config.retention.days).unwrap_or(i32::MAX),
-        dedupe_days: i32::try_from(config.retention.dedupe_days).unwrap_or(i32::MAX),
+        retention_days: days(config.retention.days),
+        dedupe_days: days(config.retention.dedupe_days),
+        outcome_days: days(config.retention.outcome_days),
+        history_days: days(config.retention.history_days),
+        dead_letter_days: days(config.retention.dead_letter_days),
+        session_days: days(config.retention.session_days),
     }
+}
+
+/// Loaded settings are far below the limit.
+fn days(days: u32) -> i32 {
+    i32::try_from(days).unwrap_or(i32::MAX)
 }

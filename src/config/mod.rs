@@ -135,6 +135,15 @@ section! {
         days: u32 = 7,
         /// Days for which a repeated dedupe key is recognised.
         dedupe_days: u32 = 30,
+        /// Days for which it is on record why an event was not delivered; while the event is in the
+        /// log in any case.
+        outcome_days: u32 = 30,
+        /// Days that a subscription's history of settled ranges is kept.
+        history_days: u32 = 30,
+        /// Days that dead letters are kept from when somebody dealt with them; the others stay.
+        dead_letter_days: u32 = 30,
+        /// Days that a session without events keeps its lanes; its name and its last seq stay.
+        session_days: u32 = 30,
     }
 }
 

@@ -34,7 +34,8 @@ const MIGRATIONS: &[Migration] = migrations![
     "0004_operate",
     "0005_parked",
     "0006_claim",
-    "0007_registry"
+    "0007_registry",
+    "0008_housekeeping",
 ];
 
 /// The schema version of this binary.

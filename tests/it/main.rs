@@ -19,6 +19,7 @@ mod document;
 mod engine;
 mod harness;
 mod hooks;
+mod housekeeping;
 mod pipeline;
 mod pooler;
 mod process;
