@@ -17,6 +17,7 @@ use crate::engine::{Destination, DestinationSource, Stopped, Worker, WorkerSetti
 use crate::http;
 use crate::spool::{self, DrainLimits, DrainReport, Spool};
 use crate::store::connect;
+use crate::store::producer::Producer;
 use crate::store::subscription::Subscription;
 
 /// Deliver events until SIGTERM or SIGINT
@@ -86,7 +87,7 @@ async fn drain_once(
 ) -> Result<DrainReport, Box<dyn std::error::Error + Send + Sync>> {
     let (client, connection) = database.connect(NoTls).await?;
     tokio::spawn(connection);
-    Ok(spool::drain(&client, spool, &DrainLimits::default()).await?)
+    Ok(spool::drain(&Producer::new(client), spool, &DrainLimits::default()).await?)
 }
 
 /// A worker and its HTTP listener.

@@ -86,9 +86,10 @@ section! {
 }
 
 section! {
-    /// Holds only what may be lost: shared rate limits.
+    /// Reserved for what may be lost: shared rate limits. Nothing reads it yet but `doctor`, which
+    /// says so.
     RedisConfig {
-        /// Secret. Without it each process keeps to its own share of a rate.
+        /// Secret. Checked to be a URL; nothing connects to it.
         url: Option<Secret> = None,
     }
 }

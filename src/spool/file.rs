@@ -129,10 +129,6 @@ impl SessionFile {
         &self.path
     }
 
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// The next lines: at least one if there is one, at most `max_lines`, and none after
     /// `max_bytes` are reached. A line without its newline is still being written: not taken.
     pub(super) fn read(&self, max_lines: usize, max_bytes: usize) -> Result<Batch, SpoolError> {
@@ -165,6 +161,57 @@ impl SessionFile {
             bytes_read += len;
         }
         Ok(batch)
+    }
+
+    /// Lines from the offset on that have their newline, and their bytes. Holds a buffer of them
+    /// at a time.
+    pub(super) fn count(&self) -> Result<(u64, u64), SpoolError> {
+        self.count_lines()
+            .map_err(|source| SpoolError::io("read", &self.path, source))
+    }
+
+    fn count_lines(&self) -> io::Result<(u64, u64)> {
+        let mut reader = BufReader::with_capacity(64 << 10, &self.file);
+        reader.seek(SeekFrom::Start(self.offset))?;
+        let (mut lines, mut bytes, mut unfinished) = (0, 0, 0);
+        loop {
+            let chunk = reader.fill_buf()?;
+            let len = chunk.len();
+            if len == 0 {
+                return Ok((lines, bytes));
+            }
+            lines += chunk.iter().filter(|byte| **byte == b'\n').count() as u64;
+            match chunk.iter().rposition(|byte| *byte == b'\n') {
+                Some(last) => {
+                    bytes += unfinished + last as u64 + 1;
+                    unfinished = (len - last - 1) as u64;
+                }
+                None => unfinished += len as u64,
+            }
+            reader.consume(len);
+        }
+    }
+
+    /// The JSON of the first line that is whole. Holds a line at a time.
+    pub(super) fn first(&self) -> Result<Option<String>, SpoolError> {
+        self.first_whole()
+            .map_err(|source| SpoolError::io("read", &self.path, source))
+    }
+
+    fn first_whole(&self) -> io::Result<Option<String>> {
+        let mut reader = BufReader::with_capacity(64 << 10, &self.file);
+        reader.seek(SeekFrom::Start(self.offset))?;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            reader.read_until(b'\n', &mut line)?;
+            if line.pop() != Some(b'\n') {
+                return Ok(None);
+            }
+            if let Some(json) = check_line(&line) {
+                return Ok(Some(json.to_owned()));
+            }
+        }
     }
 
     /// Notes that everything before `offset` is settled, and removes the file if that is all.
@@ -319,6 +366,33 @@ mod tests {
         assert_eq!(file.advance(rest.end).unwrap(), After::Gone);
         assert!(!scratch.0.exists());
         assert!(SessionFile::open(&scratch.0).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_waits_is_counted_from_the_offset_on_without_what_is_being_written() {
+        let scratch = Scratch::new();
+        (1..=3).for_each(|n| scratch.append(n));
+        let mut file = scratch.open();
+        let sent = file.read(1, usize::MAX).unwrap().end;
+        file.advance(sent).unwrap();
+        let end = fs::metadata(&scratch.0).unwrap().len();
+        let mut written = OpenOptions::new().append(true).open(&scratch.0).unwrap();
+        // Longer than the buffer.
+        written.write_all(&[b'x'; 100_000]).unwrap();
+        assert_eq!(file.count().unwrap(), (2, end - sent));
+        written.write_all(b"\n").unwrap();
+        assert_eq!(file.count().unwrap(), (3, end - sent + 100_001));
+    }
+
+    #[test]
+    fn the_first_whole_line_is_found_behind_torn_ones() {
+        let scratch = Scratch::new();
+        fs::write(&scratch.0, [head(HEAD_LEN), b"torn\n\n".to_vec()].concat()).unwrap();
+        assert_eq!(scratch.open().first().unwrap(), None);
+        scratch.append(7);
+        let first: super::super::Record =
+            serde_json::from_str(&scratch.open().first().unwrap().unwrap()).unwrap();
+        assert_eq!(first.message_id.as_u128(), 7);
     }
 
     #[test]
