@@ -103,10 +103,9 @@ fn emit(call: &Call, config: &Config, said: &mut Said) -> Emitted {
         Err(error) => return lost(error.to_string()),
     };
     let database = match connect::settings(&config.database) {
-        Ok(mut database) => {
-            database.application_name("lanekeeper hook");
-            Some(database)
-        }
+        Ok(database) => Some(database.with(|driver| {
+            driver.application_name("lanekeeper hook");
+        })),
         Err(ConnectError::NotConfigured) => None,
         Err(error) => {
             said.add(error.to_string());

@@ -7,10 +7,11 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
+use super::Failure;
 use super::output::{self, Output, OutputArgs};
-use super::{Failure, connect};
 use crate::config::Config;
 use crate::spool::{self, DrainLimits, DrainReport, RetryReport, Spool, SpoolError};
+use crate::store::connect;
 use crate::store::producer::Producer;
 
 /// For one rejected record.
@@ -83,10 +84,15 @@ async fn once(spool: &Spool, config: &Config) -> Result<DrainReport, Failure> {
     if spool.files().map_err(Failure::failed)?.is_empty() {
         return Ok(DrainReport::default());
     }
-    let producer = Producer::new(connect(config).await?);
+    let producer = producer(config).await?;
     spool::drain(&producer, spool, &DrainLimits::default())
         .await
         .map_err(failure)
+}
+
+async fn producer(config: &Config) -> Result<Producer, Failure> {
+    let client = super::connect(config).await?;
+    Ok(Producer::new(client, connect::settings(&config.database)?))
 }
 
 fn failure(error: SpoolError) -> Failure {
@@ -206,7 +212,7 @@ async fn retry(spool: &Spool, config: &Config, form: Output) -> Result<ExitCode,
     let report = if spool.rejected().map_err(Failure::failed)?.is_empty() {
         RetryReport::default()
     } else {
-        let producer = Producer::new(connect(config).await?);
+        let producer = producer(config).await?;
         spool::retry_rejected(&producer, spool, STATEMENT_TIMEOUT)
             .await
             .map_err(failure)?

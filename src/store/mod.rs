@@ -6,6 +6,7 @@
 pub mod append;
 pub mod claim;
 pub mod connect;
+pub mod database;
 pub mod diagnose;
 pub mod error;
 pub mod fetch;
@@ -19,6 +20,8 @@ pub mod place;
 pub mod producer;
 pub mod settle;
 pub mod subscription;
+pub mod tls;
 pub mod worker;
 
+pub use database::Database;
 pub use error::{ErrorClass, Refusal, StoreError};

@@ -8,22 +8,26 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
-use super::StoreError;
 use super::append::{self, AppendError, Enqueued, NewEvent};
+use super::{Database, StoreError};
 
-/// How long a cancel request may take on top of the deadline that was missed.
-const CANCEL_WAIT: Duration = Duration::from_millis(50);
+/// How long a cancel request may take on top of the deadline that was missed: a connection of its
+/// own, with a TLS handshake where the first had one.
+const CANCEL_WAIT: Duration = Duration::from_millis(200);
 
 /// A connection whose calls each have a deadline.
 pub struct Producer {
     client: Client,
+    /// Where cancel requests go.
+    database: Database,
 }
 
 impl Producer {
-    pub fn new(client: Client) -> Self {
-        Self { client }
+    /// `client` is connected to `database`.
+    pub fn new(client: Client, database: Database) -> Self {
+        Self { client, database }
     }
 
     /// Connects for a few statements, with no check of server or schema: a hook has no time for
@@ -31,8 +35,8 @@ impl Producer {
     ///
     /// # Errors
     /// Nothing was sent.
-    pub async fn connect(database: &Config, deadline: Instant) -> Result<Self, AppendError> {
-        let (client, connection) = timeout_at(deadline, database.connect(NoTls))
+    pub async fn connect(database: &Database, deadline: Instant) -> Result<Self, AppendError> {
+        let (client, connection) = timeout_at(deadline, database.connect())
             .await
             .map_err(|_| AppendError::TimedOut)?
             .map_err(StoreError::on("connecting to Postgres"))?;
@@ -40,7 +44,7 @@ impl Producer {
             // Every statement's own result tells of a broken connection.
             let _ = connection.await;
         });
-        Ok(Self { client })
+        Ok(Self::new(client, database.clone()))
     }
 
     /// Whether no call can succeed any more.
@@ -85,7 +89,7 @@ impl Producer {
             Ok(answer) => answer,
             Err(_) => {
                 let cancel = self.client.cancel_token();
-                let _ = timeout(CANCEL_WAIT, cancel.cancel_query(NoTls)).await;
+                let _ = timeout(CANCEL_WAIT, self.database.cancel(&cancel)).await;
                 Err(AppendError::TimedOut)
             }
         }

@@ -25,4 +25,5 @@ mod process;
 mod readme;
 mod requirements;
 mod statements;
+mod tls;
 mod upgrade;

@@ -17,11 +17,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_postgres::Config;
 
 use crate::spool::drain::drain_session;
 use crate::spool::error::chain;
 use crate::spool::{DrainLimits, Record, STREAM, Spool, SpoolError, drain};
+use crate::store::Database;
 use crate::store::append::{AppendError, Fate};
 use crate::store::producer::Producer;
 
@@ -40,7 +40,7 @@ pub enum Emitted {
 
 /// The way of one record. `database` is `None` where no URL is configured.
 pub struct Emitter<'a> {
-    pub database: Option<&'a Config>,
+    pub database: Option<&'a Database>,
     pub spool: &'a Spool,
     /// For everything that involves Postgres, from the call of [`Emitter::emit`] on.
     pub budget: Duration,
@@ -106,7 +106,7 @@ impl Emitter<'_> {
     }
 
     /// Goes behind what waits of this session, and tries to bring all of it in.
-    async fn follow(&self, record: &Record, database: &Config, deadline: Instant) -> Emitted {
+    async fn follow(&self, record: &Record, database: &Database, deadline: Instant) -> Emitted {
         let emitted = self.keep(record, "earlier events of the session still wait".into());
         let producer = match Producer::connect(database, deadline).await {
             Ok(producer) => producer,

@@ -107,7 +107,9 @@ fn number(node: &Value, key: &str) -> i64 {
 
 /// As start-up options, what a lane connection has set for its session.
 async fn lane_settings(config: &Config) -> String {
-    let (lanes, _task) = lane_connection::open(config, "settings").await.unwrap();
+    let (lanes, _task) = lane_connection::open(&config.clone().into(), "settings")
+        .await
+        .unwrap();
     let rows = lanes
         .query(
             "SELECT name, setting || coalesce(unit, '') FROM pg_settings
