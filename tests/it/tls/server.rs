@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
 use crate::command::{Ran, run};
-use crate::support::{connect, wait_until};
+use crate::support::{connect, private_server, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -65,7 +65,7 @@ impl Server {
     pub async fn start() -> Self {
         let options = Options {
             port: Some(0),
-            ..Options::ephemeral()
+            ..private_server()
         };
         Self {
             postgres: Postgres::start(&options).await.unwrap(),
