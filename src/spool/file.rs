@@ -509,5 +509,59 @@ mod tests {
             prop_assert_eq!(numbers(&batch.lines), [1]);
             prop_assert_eq!(file.advance(batch.end).unwrap(), After::GoneWithTail { offset: end, bytes: torn.to_vec() });
         }
+
+        /// What a disk may do to a file: whatever line was not touched is still there, in its place.
+        #[test]
+        fn flipped_bits_cost_the_lines_that_they_hit_alone(
+            hits in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 0..6),
+        ) {
+            const LINES: u32 = 6;
+            let scratch = Scratch::new();
+            (1..=LINES).for_each(|n| scratch.append(n));
+            let mut bytes = fs::read(&scratch.0).unwrap();
+            let starts: Vec<usize> = (0..bytes.len())
+                .filter(|at| *at >= HEAD_LEN as usize && bytes[at - 1] == b'\n')
+                .collect();
+            let mut touched = std::collections::BTreeSet::new();
+            for (at, bit) in hits {
+                let at = at.index(bytes.len() - HEAD_LEN as usize) + HEAD_LEN as usize;
+                bytes[at] ^= 1 << bit;
+                let line = starts.iter().filter(|start| **start <= at).count();
+                touched.insert(line as u128);
+                // A newline that is gone joins two lines.
+                if starts.contains(&(at + 1)) {
+                    touched.insert(line as u128 + 1);
+                }
+            }
+            fs::write(&scratch.0, &bytes).unwrap();
+            let mut file = scratch.open();
+            let mut seen = Vec::new();
+            loop {
+                let batch = file.read(2, usize::MAX).unwrap();
+                seen.extend(numbers(&batch.lines));
+                if file.advance(batch.end).unwrap() != After::More {
+                    break;
+                }
+            }
+            prop_assert!(seen.is_sorted());
+            let whole = (1..=u128::from(LINES)).filter(|n| !touched.contains(n));
+            for number in whole {
+                prop_assert!(seen.contains(&number), "{} is lost of {:?}", number, seen);
+            }
+            prop_assert!(!scratch.0.exists());
+        }
+
+        /// As `cat a.spool b.spool > c.spool`, of somebody who mends by hand.
+        #[test]
+        fn files_that_were_concatenated_keep_every_record_of_both(first in 0_u32..5, second in 0_u32..5) {
+            let (one, other) = (Scratch::new(), Scratch::new());
+            (1..=first).for_each(|n| one.append(n));
+            (1..=second).for_each(|n| other.append(first + n));
+            let mut bytes = fs::read(&one.0).unwrap_or_default();
+            bytes.extend(fs::read(&other.0).unwrap_or_default());
+            fs::write(&one.0, bytes).unwrap();
+            let batch = one.open().read(99, usize::MAX).unwrap();
+            prop_assert!(numbers(&batch.lines).into_iter().eq(1..=u128::from(first + second)));
+        }
     }
 }
