@@ -19,6 +19,9 @@ use crate::store::producer::Producer;
 use crate::store::subscription::Subscription;
 use crate::store::{Database, connect};
 
+/// For the connection that sends spooled events; the next round tries again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Deliver events until SIGTERM or SIGINT
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -79,7 +82,8 @@ async fn drain_once(
     spool: &Spool,
     database: &Database,
 ) -> Result<DrainReport, Box<dyn std::error::Error + Send + Sync>> {
-    let (client, connection) = database.connect().await?;
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, database.connect());
+    let (client, connection) = connecting.await??;
     tokio::spawn(connection);
     let producer = Producer::new(client, database.clone());
     Ok(spool::drain(&producer, spool, &DrainLimits::default()).await?)

@@ -53,7 +53,11 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
         driver.application_name("lanekeeper listen");
         lane_connection::bound_silence(driver);
     });
-    let (client, mut connection) = database.connect().await?;
+    // A server that fell silent after it took the connection is tried again, like any other.
+    let Ok(connected) = timeout(LISTEN_CHECK, database.connect()).await else {
+        return Ok(());
+    };
+    let (client, mut connection) = connected?;
     let waking = Arc::clone(shared);
     let mut reading = tokio::spawn(async move {
         loop {
