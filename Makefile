@@ -12,8 +12,10 @@ SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)'
 # nextest runs each test in a process of its own and is not asked for.
 TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets
 
+MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run --no-fail-fast,test) --test it
+
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench fmt clean
+.PHONY: help build test matrix lint demo bench fmt clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +28,12 @@ test: lint ## Everything that CI checks
 	$(CARGO) build --locked
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --locked
+
+matrix: ## Integration tests on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
+	scripts/install-requirements.sh pgbouncer
+	$(CARGO) build --locked
+	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
+		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
 
 lint: ## Formatting, lints, shell syntax
 	scripts/install-requirements.sh postgres rustfmt clippy

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use deadpool_postgres::Pool;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Share};
@@ -17,6 +16,7 @@ use super::route::{Hold, Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
+use crate::store::Database;
 use crate::store::fetch::FetchedEvent;
 use crate::store::operate;
 use crate::store::subscription::Subscription;
@@ -24,7 +24,7 @@ use crate::store::worker::Identity;
 
 /// One worker's state, as all its tasks see it.
 pub struct Shared {
-    pub database: Config,
+    pub database: Database,
     pub pool: Pool,
     pub settings: Arc<WorkerSettings>,
     pub identity: Identity,
@@ -48,7 +48,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(database: Config, pool: Pool, settings: WorkerSettings, identity: Identity) -> Self {
+    pub fn new(
+        database: Database,
+        pool: Pool,
+        settings: WorkerSettings,
+        identity: Identity,
+    ) -> Self {
         Self {
             database,
             pool,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 mod calls;
+mod garbage;
 pub mod payloads;
 mod spool;
 

@@ -27,4 +27,5 @@ mod readme;
 mod registry;
 mod requirements;
 mod statements;
+mod tls;
 mod upgrade;

@@ -11,7 +11,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use database::{TestDb, connect};
+pub use database::{TestDb, connect, private_server};
 pub use program::lanekeeper;
 pub use receiver::{Arrival, Receiver};
 use tokio::time::Instant;

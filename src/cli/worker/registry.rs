@@ -2,10 +2,10 @@
 //!
 //! Deliveries do not depend on it: where it cannot be done, the worker says so and goes on.
 
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
-use crate::store::StoreError;
 use crate::store::subscription::{self, BuiltInError, Done};
+use crate::store::{Database, StoreError};
 use crate::stream::hooks::registry::definition;
 use crate::subscription::ChangeKind;
 use crate::subscription::built_in::{REGISTRY, REGISTRY_STREAM};
@@ -14,9 +14,9 @@ use crate::subscription::built_in::{REGISTRY, REGISTRY_STREAM};
 const SESSIONS_AT_ONCE: i32 = 200;
 
 /// Returns when it is done; lanes of sessions that existed before are added meanwhile.
-pub async fn switch(database: Config, wanted: bool) {
+pub async fn switch(database: Database, wanted: bool) {
     let settled = async {
-        let (mut client, connection) = database.connect(NoTls).await.map_err(connecting)?;
+        let (mut client, connection) = database.connect().await.map_err(connecting)?;
         tokio::spawn(connection);
         let done = if wanted {
             subscription::install(&mut client, REGISTRY, REGISTRY_STREAM, definition).await?

@@ -18,7 +18,7 @@ use tokio_postgres::NoTls;
 use uuid::Uuid;
 
 use super::plant::{LIMIT, Plant};
-use crate::support::{WorkerProcess, connect, wait_until};
+use crate::support::{WorkerProcess, connect, private_server, wait_until};
 
 /// A server of its own, that can be taken down.
 struct Server {
@@ -38,7 +38,7 @@ impl Server {
         let mut options = Options {
             data: Data::Kept(dir.path().join("server")),
             port: Some(0),
-            ..Options::ephemeral()
+            ..private_server()
         };
         let postgres = Postgres::start(&options).await.unwrap();
         let url = postgres.tcp_url().unwrap().to_owned();
