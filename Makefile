@@ -13,7 +13,7 @@ SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)'
 TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench fmt clean
+.PHONY: help build test lint crash demo bench fmt clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
 test: lint ## Everything that CI checks
-	scripts/install-requirements.sh pgbouncer
+	scripts/install-requirements.sh pgbouncer faketime
 	$(CARGO) build --locked
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --locked
@@ -33,6 +33,10 @@ lint: ## Formatting, lints, shell syntax
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	for script in scripts/*.sh src/dev/*.sh; do sh -n "$$script" || exit 1; done
 	bash -n .ci/run
+
+crash: ## Real processes under seeded faults: SEEDS=17 or 1-1000, MINUTES=30, JOBS=2; prints one JSON summary
+	scripts/install-requirements.sh postgres faketime
+	CARGO='$(CARGO)' SEEDS='$(SEEDS)' MINUTES='$(MINUTES)' JOBS='$(JOBS)' scripts/crash.sh
 
 demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings
 	scripts/install-requirements.sh postgres

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{Receiver, lanekeeper, wait_until};
@@ -27,7 +27,28 @@ impl WorkerProcess {
     /// Returns when it serves.
     pub async fn start(url: &str, receiver: &Receiver, variables: &[(&str, &str)]) -> Self {
         let (sender, secret) = receiver.new_secret();
-        let mut child = lanekeeper()
+        let worker = Self::spawn(url, sender, &secret, variables);
+        wait_until(LIMIT, "the worker serves", async || {
+            worker.logged("serving")
+        })
+        .await;
+        worker
+    }
+
+    /// Returns at once.
+    pub fn spawn(url: &str, sender: usize, secret: &str, variables: &[(&str, &str)]) -> Self {
+        Self::spawn_as(lanekeeper(), url, sender, secret, variables)
+    }
+
+    /// `program` runs Lanekeeper with the arguments that follow.
+    pub fn spawn_as(
+        mut program: Command,
+        url: &str,
+        sender: usize,
+        secret: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut child = program
             .arg("worker")
             .env("DATABASE_URL", url)
             .env("LANEKEEPER_HTTP__LISTEN", "127.0.0.1:0")
@@ -45,12 +66,12 @@ impl WorkerProcess {
                 kept.lock().unwrap().push(line);
             }
         });
-        let worker = Self { sender, child, log };
-        wait_until(LIMIT, "the worker serves", async || {
-            worker.logged("serving")
-        })
-        .await;
-        worker
+        Self { sender, child, log }
+    }
+
+    /// Whether it ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     pub fn pid(&self) -> i32 {
