@@ -113,7 +113,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// One in twenty has no fault, one in five kills only, one in a hundred freezes a worker with the
+    /// One in twenty has no fault, one in four kills only, one in a hundred freezes a worker with the
     /// default time-outs; the others draw what they combine.
     pub fn of(seed: u64) -> Self {
         let dice = Dice::new(seed);
@@ -127,7 +127,7 @@ impl Plan {
         }
         let faults: Vec<Fault> = match dice.roll(20) {
             0 => Vec::new(),
-            1..5 => vec![KillWorker; 1 + dice.roll(2) as usize],
+            1..6 => vec![KillWorker; 1 + dice.roll(2) as usize],
             _ => (0..=dice.roll(4)).map(|_| Fault::draw(&dice)).collect(),
         };
         Self::with(seed, &dice, &faults)
@@ -152,7 +152,7 @@ impl Plan {
             soon: faults
                 .iter()
                 .any(|fault| matches!(fault, FreezeWorker | SilenceWorker)),
-            pause_ms: [4, 12, 30][dice.roll(3) as usize],
+            pause_ms: [12, 30, 60][dice.roll(3) as usize],
             delivery_ms: [2, 5, 10][dice.roll(3) as usize],
         }
     }

@@ -259,7 +259,7 @@ pub async fn lanes(client: &Client) -> Result<BTreeMap<LaneName, Lane>, tokio_po
         .collect())
 }
 
-async fn apply(url: &str, port: u16) {
+pub async fn apply(url: &str, port: u16) {
     let file: String = SUBSCRIPTIONS
         .iter()
         .map(|subscription| {

@@ -19,7 +19,7 @@ const TYPES: [&str; 3] = ["a", "b", "c"];
 /// Sessions beside the hot one.
 const QUIET: u64 = 24;
 /// Events in a burst.
-const BURST: u64 = 150;
+const BURST: u64 = 80;
 /// How long a producer waits for an answer before it gives its connection up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// How often a transaction is tried again whose outcome is not known, before it is left at that.

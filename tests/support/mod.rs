@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use database::{TestDb, connect};
 pub use dice::Dice;
-pub use program::lanekeeper;
+pub use program::{lanekeeper, lanekeeper_by};
 pub use proxy::{Line, Protocol, Proxy, Trap, Upstream};
 pub use receiver::{Arrival, Receiver};
 pub use server::{Crashed, Server};

@@ -1,9 +1,11 @@
 //! `lanekeeper worker` as a process of its own, to be signalled and killed.
 
+use std::panic::AssertUnwindSafe;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -28,11 +30,16 @@ impl WorkerProcess {
     pub async fn start(url: &str, receiver: &Receiver, variables: &[(&str, &str)]) -> Self {
         let (sender, secret) = receiver.new_secret();
         let worker = Self::spawn(url, sender, &secret, variables);
-        wait_until(LIMIT, "the worker serves", async || {
-            worker.logged("serving")
-        })
-        .await;
+        worker.serves().await;
         worker
+    }
+
+    /// Waits until it does.
+    pub async fn serves(&self) {
+        let serving = wait_until(LIMIT, "the worker serves", async || self.logged("serving"));
+        if AssertUnwindSafe(serving).catch_unwind().await.is_err() {
+            panic!("it does not serve:\n{}", self.log());
+        }
     }
 
     /// Returns at once.
