@@ -10,6 +10,7 @@ pub enum Ground {
 
 pub struct OwnGround {
     server: Option<Server>,
+    standby: Option<Server>,
     url: String,
 }
 
@@ -30,6 +31,7 @@ impl Ground {
         url.set_path(&name);
         Self::Own(Box::new(OwnGround {
             server: Some(server),
+            standby: None,
             url: url.into(),
         }))
     }
@@ -68,11 +70,47 @@ impl Ground {
         }
     }
 
+    /// Gives the server a standby.
+    pub async fn replicate(&mut self) {
+        if let Self::Own(own) = self {
+            let server = own.server.as_ref().expect("it runs");
+            own.standby = Some(server.standby().await);
+        }
+    }
+
+    /// The server dies for good and its standby is promoted. False where it has none.
+    pub async fn fail_over(&mut self) -> bool {
+        let Self::Own(own) = self else {
+            return false;
+        };
+        let Some(standby) = own.standby.take() else {
+            return false;
+        };
+        drop(own.server.take().expect("it runs").crash().await);
+        standby.promote().await;
+        let mut url = url::Url::parse(&own.url).unwrap();
+        url.set_port(Some(standby.port())).unwrap();
+        own.url = url.into();
+        own.server = Some(standby);
+        true
+    }
+
     /// The server, without this run's database.
     pub async fn clear(self) -> Option<Server> {
         let Self::Own(own) = self else {
             return None;
         };
+        if let Some(standby) = own.standby {
+            // Nobody is to wait for it any more.
+            let admin = connect(&own.url).await;
+            for statement in [
+                "ALTER SYSTEM RESET synchronous_standby_names",
+                "SELECT pg_reload_conf()",
+            ] {
+                admin.batch_execute(statement).await.unwrap();
+            }
+            standby.stop().await;
+        }
         let mut url = url::Url::parse(&own.url).unwrap();
         let name = url.path().trim_start_matches('/').to_owned();
         url.set_path("/postgres");

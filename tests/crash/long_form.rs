@@ -15,6 +15,7 @@ use crate::ground::Ground;
 use crate::plan::{Fault, Plan};
 use crate::run::{Report, run};
 use crate::support::Server;
+use crate::vanished::vanish;
 
 #[derive(Default)]
 struct Summary {
@@ -30,6 +31,7 @@ struct Summary {
     killed: Vec<i64>,
     frozen: Vec<i64>,
     frozen_soon: Vec<i64>,
+    vanished: Vec<i64>,
     settled: Vec<i64>,
 }
 
@@ -74,6 +76,7 @@ impl Summary {
                 "sigkill": spread(&mut self.killed),
                 "frozen_default_settings": spread(&mut self.frozen),
                 "frozen_time_outs_of_a_tenth": spread(&mut self.frozen_soon),
+                "vanished_node": spread(&mut self.vanished),
                 "all_settled_after_healing": spread(&mut self.settled),
             },
             "seconds": began.elapsed().as_secs(),
@@ -148,11 +151,18 @@ async fn many_seeds() {
             ))
         })
         .collect();
+    // Each takes as long as the server needs to give a node up.
+    let times = setting("CRASH_VANISHED", "3").parse().unwrap();
+    let mut vanished = Vec::new();
+    for seed in 0..times {
+        vanished.extend(vanish(seed).await);
+    }
     for job in working {
         job.await.unwrap();
     }
-    let summary = std::mem::take(&mut *summary.lock().await);
+    let mut summary = std::mem::take(&mut *summary.lock().await);
     let failed = summary.failed.clone();
+    summary.vanished = vanished;
     let text = summary.json(&seeds, began).to_string();
     match std::env::var_os("CRASH_SUMMARY") {
         Some(path) => std::fs::write(path, format!("{text}\n")).unwrap(),

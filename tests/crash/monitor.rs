@@ -1,8 +1,8 @@
 //! Looks on while a run goes, past all proxies: nothing terminal goes back, and nothing is settled
 //! before it came.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -21,24 +21,40 @@ pub struct Monitor {
     task: JoinHandle<Vec<String>>,
 }
 
-/// Counts deaths of the server: before one, and again when it is back.
-#[derive(Clone, Default)]
-pub struct Deaths(Arc<AtomicU64>);
+/// Counts deaths of the server, before one and again when it is back, and knows where that is.
+#[derive(Clone)]
+pub struct Deaths {
+    count: Arc<AtomicU64>,
+    url: Arc<Mutex<String>>,
+}
 
 impl Deaths {
-    pub fn count(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+    pub fn begins(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn is_over(&self, url: &str) {
+        url.clone_into(&mut self.url.lock().unwrap());
+        self.count.fetch_add(1, Ordering::SeqCst);
     }
 
     fn so_far(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn url(&self) -> String {
+        self.url.lock().unwrap().clone()
     }
 }
 
 impl Monitor {
     pub fn start(url: &str, reader: Reader) -> Self {
-        let (stop, deaths) = (Arc::new(AtomicBool::new(false)), Deaths::default());
-        let watch = watch(url.to_owned(), reader, Arc::clone(&stop), deaths.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let deaths = Deaths {
+            count: Arc::default(),
+            url: Arc::new(Mutex::new(url.to_owned())),
+        };
+        let watch = watch(reader, Arc::clone(&stop), deaths.clone());
         Self {
             stop,
             deaths,
@@ -57,12 +73,7 @@ impl Monitor {
     }
 }
 
-async fn watch(
-    url: String,
-    mut reader: Reader,
-    stop: Arc<AtomicBool>,
-    deaths: Deaths,
-) -> Vec<String> {
+async fn watch(mut reader: Reader, stop: Arc<AtomicBool>, deaths: Deaths) -> Vec<String> {
     let mut terminal = Terminal::default();
     let mut of = deaths.so_far();
     let mut case = Case {
@@ -77,11 +88,13 @@ async fn watch(
         if before != of {
             terminal.forget();
             of = before;
+            client = None;
         }
         // With the server away there is nothing to see.
         if client.as_ref().is_none_or(Client::is_closed) {
             client = None;
-            if let Ok((connected, connection)) = tokio_postgres::connect(&url, NoTls).await {
+            if let Ok((connected, connection)) = tokio_postgres::connect(&deaths.url(), NoTls).await
+            {
                 tokio::spawn(connection);
                 client = Some(connected);
             }

@@ -16,6 +16,8 @@ pub enum Fault {
     TerminateBackend,
     /// Postgres goes down without a shutdown and comes up again.
     RestartServer,
+    /// Postgres dies for good, and its standby is promoted.
+    FailOver,
     /// Postgres has no connection left, and lane connections are ended.
     ExhaustConnections,
     /// Every connection of a worker is reset.
@@ -44,12 +46,13 @@ pub enum Fault {
 use Fault::*;
 
 /// How often each is drawn.
-const WEIGHTS: [(Fault, u64); 19] = [
+const WEIGHTS: [(Fault, u64); 20] = [
     (KillWorker, 14),
     (FreezeWorker, 5),
     (StopWorker, 6),
     (TerminateBackend, 9),
     (RestartServer, 5),
+    (FailOver, 2),
     (ExhaustConnections, 2),
     (CutWorker, 7),
     (CutProducers, 3),
@@ -94,7 +97,7 @@ impl Fault {
 
     /// Whether it needs a server of its own.
     pub fn takes_the_server(self) -> bool {
-        matches!(self, RestartServer | ExhaustConnections)
+        matches!(self, RestartServer | FailOver | ExhaustConnections)
     }
 }
 

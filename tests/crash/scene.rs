@@ -78,7 +78,10 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub async fn new(ground: Ground, plan: &Plan) -> Self {
+    pub async fn new(mut ground: Ground, plan: &Plan) -> Self {
+        if plan.has(Fault::FailOver) {
+            ground.replicate().await;
+        }
         let clocks = plan.has(Fault::JumpClock);
         let dir = tempfile::tempdir().unwrap();
         let (receiver, port) = Receiver::start(dir.path()).await;

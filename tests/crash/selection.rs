@@ -58,6 +58,11 @@ async fn postgres_restarts_immediately_and_has_no_connection_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_standby_is_promoted() {
+    one(13, &[Fault::FailOver, Fault::KillWorker]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_are_cut_delayed_and_throttled() {
     use Fault::*;
     one(

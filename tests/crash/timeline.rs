@@ -188,6 +188,7 @@ impl<'a> Timeline<'a> {
             }
             Fault::TerminateBackend => self.terminate("%").await,
             Fault::RestartServer => self.restart_server().await,
+            Fault::FailOver => self.fail_over().await,
             Fault::ExhaustConnections => self.exhaust_connections().await,
             Fault::CutWorker => self.scene.workers[victim].proxy.cut(),
             Fault::CutProducers => self.scene.producers_proxy.cut(),
@@ -304,13 +305,27 @@ impl<'a> Timeline<'a> {
     }
 
     async fn restart_server(&mut self) {
-        self.deaths.count();
+        self.deaths.begins();
         let crashed = self.scene.ground.crash().await;
         self.dice.pause(600).await;
         let server = crashed.start().await;
         self.scene.ground.is_back(server);
         self.scene.client = connect(self.scene.ground.url()).await;
-        self.deaths.count();
+        self.deaths.is_over(self.scene.ground.url());
+    }
+
+    async fn fail_over(&mut self) {
+        self.deaths.begins();
+        if self.scene.ground.fail_over().await {
+            let upstream = Upstream::of(self.scene.ground.url());
+            // As an address that moves: the proxies lead to the new server.
+            let workers = self.scene.workers.iter().map(|place| &place.proxy);
+            for proxy in workers.chain([&self.scene.producers_proxy]) {
+                proxy.lead_to(upstream.clone());
+            }
+            self.scene.client = connect(self.scene.ground.url()).await;
+        }
+        self.deaths.is_over(self.scene.ground.url());
     }
 
     /// Takes what connections there are, then ends those that hold lanes: they cannot be opened anew.

@@ -10,6 +10,7 @@ mod program;
 mod proxy;
 mod receiver;
 mod server;
+mod standby;
 mod worker;
 
 use std::time::Duration;
