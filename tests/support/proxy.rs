@@ -9,7 +9,7 @@ mod frontend;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -79,6 +79,9 @@ pub struct Line {
     pub bytes_per_s: Option<u32>,
     /// Nothing passes, not even the end of a connection.
     pub silent: bool,
+    /// The same for the connections to Postgres whose application name ends in this and whose number is
+    /// below this: see [`Proxy::hang`].
+    pub hanging: Option<(&'static str, usize)>,
     /// Every new connection is reset.
     pub refusing: bool,
     /// Of an answer, only so many bytes pass; then the connection is cut.
@@ -91,6 +94,7 @@ struct Desk {
     line: watch::Sender<Line>,
     cuts: watch::Sender<u64>,
     trap: Mutex<Option<Trap>>,
+    opened: AtomicUsize,
     sprung: AtomicUsize,
     halved: AtomicUsize,
 }
@@ -99,6 +103,12 @@ pub struct Proxy {
     port: u16,
     desk: Arc<Desk>,
     accepting: JoinHandle<()>,
+}
+
+struct Conversation {
+    number: usize,
+    /// The application name that a client told Postgres.
+    name: OnceLock<String>,
 }
 
 /// Why a connection ends before both sides have ended it.
@@ -119,6 +129,7 @@ impl Proxy {
             line: watch::Sender::default(),
             cuts: watch::Sender::default(),
             trap: Mutex::default(),
+            opened: AtomicUsize::new(0),
             sprung: AtomicUsize::new(0),
             halved: AtomicUsize::new(0),
         });
@@ -150,6 +161,16 @@ impl Proxy {
 
     pub fn set(&self, line: Line) {
         self.desk.line.send_replace(line);
+    }
+
+    /// Lets nothing pass any more on the connections to Postgres that there are and whose application
+    /// name ends in this. New ones pass.
+    pub fn hang(&self, end: &'static str) {
+        let before = self.desk.opened.load(Ordering::SeqCst);
+        self.set(Line {
+            hanging: Some((end, before)),
+            ..Line::default()
+        });
     }
 
     /// Where new connections go.
@@ -224,7 +245,11 @@ fn reset(client: TcpStream) {
 }
 
 async fn pump(client: &mut TcpStream, desk: &Desk) -> Option<Cut> {
-    open(desk).await;
+    let conversation = &Conversation {
+        number: desk.opened.fetch_add(1, Ordering::SeqCst),
+        name: OnceLock::new(),
+    };
+    open(desk, conversation).await;
     let upstream = desk.upstream.lock().unwrap().clone();
     let Ok(server) = upstream.connect().await else {
         return Some(Cut::Broken);
@@ -232,17 +257,24 @@ async fn pump(client: &mut TcpStream, desk: &Desk) -> Option<Cut> {
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = tokio::io::split(server);
     tokio::try_join!(
-        up(desk, from_client, to_server),
-        down(desk, from_server, to_client)
+        up(desk, conversation, from_client, to_server),
+        down(desk, conversation, from_server, to_client)
     )
     .err()
 }
 
 /// Until something may pass.
-async fn open(desk: &Desk) {
+async fn open(desk: &Desk, conversation: &Conversation) {
     let mut line = desk.line.subscribe();
+    let passes = |line: &Line| {
+        let hangs = line.hanging.is_some_and(|(end, before)| {
+            let told = conversation.name.get();
+            conversation.number < before && told.is_some_and(|name| name.ends_with(end))
+        });
+        !line.silent && !hangs
+    };
     // The desk holds the sender.
-    let _ = line.wait_for(|line| !line.silent).await;
+    let _ = line.wait_for(passes).await;
 }
 
 async fn pace(desk: &Desk, bytes: usize) {
@@ -258,15 +290,16 @@ async fn pace(desk: &Desk, bytes: usize) {
 
 async fn up(
     desk: &Desk,
+    conversation: &Conversation,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
 ) -> Result<(), Cut> {
     let mut watch = Watch::default();
     let mut buffer = vec![0; CHUNK];
     loop {
-        open(desk).await;
+        open(desk, conversation).await;
         let read = from.read(&mut buffer).await.map_err(|_| Cut::Broken)?;
-        open(desk).await;
+        open(desk, conversation).await;
         pace(desk, read).await;
         if read == 0 {
             // The server may have ended it first.
@@ -281,6 +314,9 @@ async fn up(
                 (pass, sprung) = (end, true);
                 *trap = None;
             }
+            if let Some(told) = watch.application() {
+                conversation.name.get_or_init(|| told.to_owned());
+            }
         }
         to.write_all(&buffer[..pass])
             .await
@@ -293,14 +329,15 @@ async fn up(
 
 async fn down(
     desk: &Desk,
+    conversation: &Conversation,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
 ) -> Result<(), Cut> {
     let mut buffer = vec![0; CHUNK];
     loop {
-        open(desk).await;
+        open(desk, conversation).await;
         let read = from.read(&mut buffer).await.map_err(|_| Cut::Broken)?;
-        open(desk).await;
+        open(desk, conversation).await;
         pace(desk, read).await;
         if read == 0 {
             let _ = to.shutdown().await;

@@ -43,6 +43,7 @@ impl Meaning {
 #[derive(Default)]
 pub(super) struct Watch {
     started: bool,
+    application: Option<String>,
     /// The message under way: its header, then what is kept of it.
     header: Vec<u8>,
     body: Vec<u8>,
@@ -55,6 +56,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// As the start-up message names it.
+    pub(super) fn application(&self) -> Option<&str> {
+        self.application.as_deref()
+    }
+
     /// Where in `bytes` the message ends that springs the trap.
     pub(super) fn look(&mut self, bytes: &[u8], trap: Option<Trap>) -> Option<usize> {
         let mut at = 0;
@@ -91,6 +97,11 @@ impl Watch {
         let body = std::mem::take(&mut self.body);
         if !self.started {
             self.started = body.get(..4) != Some(&SSL_REQUEST.to_be_bytes());
+            let mut settings = body.get(4..).unwrap_or_default().split(|byte| *byte == 0);
+            if settings.any(|text| text == b"application_name") {
+                let name = settings.next().unwrap_or_default();
+                self.application = Some(String::from_utf8_lossy(name).into_owned());
+            }
             return None;
         }
         let mut texts = body
