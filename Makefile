@@ -10,7 +10,9 @@ unexport $(filter LANEKEEPER_%,$(.VARIABLES))
 SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)')
 
 # nextest runs each test in a process of its own and is not asked for.
-TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets
+# The places where tests have a worker end; a release is built without.
+FEATURES := --features crash-points
+TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets $(FEATURES)
 
 .DEFAULT_GOAL := help
 .PHONY: help build test lint crash demo bench fmt clean
@@ -23,14 +25,14 @@ build: ## Build for use: target/release/lanekeeper
 
 test: lint ## Everything that CI checks
 	scripts/install-requirements.sh pgbouncer faketime
-	$(CARGO) build --locked
+	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
-	$(CARGO) test --doc --locked
+	$(CARGO) test --doc --locked $(FEATURES)
 
 lint: ## Formatting, lints, shell syntax
 	scripts/install-requirements.sh postgres rustfmt clippy
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES) -- -D warnings
 	for script in scripts/*.sh src/dev/*.sh; do sh -n "$$script" || exit 1; done
 	bash -n .ci/run
 

@@ -26,6 +26,7 @@ use super::route::Route;
 use super::shared::{LaneHold, Shared};
 use super::trust::Trust;
 use super::walk::{Kind, Walks};
+use crate::crash_point::CrashPoint;
 use crate::store::claim::{self, Token};
 use crate::store::fetch::{self, Position};
 use crate::store::lane_connection::{self, OpenError};
@@ -383,7 +384,9 @@ impl Session<'_> {
                 subscription_id: lane.token.route,
             })
             .collect();
+        CrashPoint::Claimed.pass();
         let batches = self.fetch(&positions).await?;
+        CrashPoint::Fetched.pass();
         self.claims.insert(claim_id, claimed.lanes.len());
         let mark_at = Instant::now() + self.shared.settings.mark_after;
         for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
@@ -517,7 +520,9 @@ impl Session<'_> {
         if lanes.is_empty() {
             return Ok(());
         }
+        CrashPoint::Settling.pass();
         let results = self.settle(&mut lanes).await?;
+        CrashPoint::Settled.pass();
         self.answer(&lanes, replies, &results).await
     }
 
@@ -622,6 +627,7 @@ impl Session<'_> {
             .await?;
         }
         if !released.is_empty() {
+            CrashPoint::Unlocked.pass();
             self.shared.made_room();
         }
         let mut batches = if more.is_empty() {
@@ -673,6 +679,7 @@ impl Session<'_> {
             settle::record_suspect(&self.client, self.connection_id, claim_id, lane),
         )
         .await?;
+        CrashPoint::SuspectRecorded.pass();
         if let Some(held) = self.held.get_mut(&lane_id) {
             self.finished_claims
                 .extend(held.suspect_claim.replace(claim_id));
@@ -697,6 +704,7 @@ impl Session<'_> {
                 settle::mark(&self.client, &self.statements.mark, &slow, time_out),
             )
             .await?;
+        CrashPoint::Marked.pass();
         for (lane_id, due_at, id) in tokens {
             if let Some(held) = self.held.get_mut(&lane_id) {
                 held.token.due_at = due_at;

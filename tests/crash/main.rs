@@ -14,6 +14,8 @@
 #[allow(dead_code, unused_imports, reason = "tests/it uses the rest")]
 mod support;
 
+#[cfg(feature = "crash-points")]
+mod crash_points;
 mod ground;
 mod ledger;
 mod long_form;

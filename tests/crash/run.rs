@@ -61,14 +61,7 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     producers.stop().await;
 
     let deadline = Instant::now() + DELIVERED_WITHIN;
-    let mut told = false;
     while scene.unsettled().await > 0 {
-        if !told && Instant::now() + Duration::from_secs(50) > deadline {
-            told = true;
-            let q = "SELECT json_build_object('now', clock_timestamp(), 'ready', (SELECT json_agg(r) FROM lanekeeper.ready r), 'conn', (SELECT json_agg(r) FROM lanekeeper.lane_connection r), 'claim', (SELECT json_agg(r) FROM lanekeeper.claim r), 'held', (SELECT json_agg(r) FROM lanekeeper.held_lane r), 'worker', (SELECT json_agg(r) FROM lanekeeper.worker_status r), 'lanes', (SELECT json_agg(r) FROM lanekeeper.lane_status r where head_seq is not null))::text";
-            let t: String = scene.client.query_one(q, &[]).await.unwrap().get(0);
-            eprintln!("SLOW {}\n{}\n{}", plan.seed, t, scene.despair().await);
-        }
         if Instant::now() > deadline {
             panic!("not delivered in time\n{}", scene.despair().await);
         }
