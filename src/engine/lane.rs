@@ -82,7 +82,7 @@ pub async fn run(lane: Lane) {
     } = lane;
     CrashPoint::Held.pass();
     let progress = Progress::of(&claimed);
-    let session = Arc::from(claimed.session.as_str());
+    let session = Arc::clone(&claimed.session);
     let trust = Arc::clone(&context.trust);
     let _guard = PanicGuard(Arc::clone(&trust));
     let mut runner = Runner {
@@ -252,10 +252,12 @@ impl Runner {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,
         });
-        let random = self.context.random();
+        let context = &self.context;
         let judgement = self
             .progress
-            .judge(seq, day, verdict, &self.route.subscription, random);
+            .judge(seq, day, verdict, &self.route.subscription, || {
+                context.random()
+            });
         self.ending(judgement).await
     }
 

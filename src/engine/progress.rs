@@ -126,7 +126,7 @@ impl Progress {
         day: Date,
         verdict: Verdict,
         subscription: &Subscription,
-        random: f64,
+        random: impl FnOnce() -> f64,
     ) -> Judgement {
         match verdict {
             Verdict::Accepted => {
@@ -144,7 +144,7 @@ impl Progress {
                     return self.exhaust(seq, day, error, subscription);
                 }
                 let delay = after.unwrap_or_else(|| {
-                    retry::delay(&subscription.retry_schedule, attempts, random)
+                    retry::delay(&subscription.retry_schedule, attempts, random())
                 });
                 Judgement::Stopped(Stop::retry(delay, Some(error)))
             }

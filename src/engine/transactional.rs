@@ -161,6 +161,9 @@ impl Session<'_> {
             return Ok(());
         }
         self.shared.idle.leave(self.connection_id);
+        if !claimed.locked_twice.is_empty() {
+            self.unlock(&claimed.locked_twice, &[]).await?;
+        }
         let mut lanes = Vec::with_capacity(claimed.lanes.len());
         for lane in claimed.lanes {
             let Some(route) = routes.get(lane.token.route) else {
@@ -360,7 +363,7 @@ impl Session<'_> {
             day,
             verdict,
             subscription,
-            self.shared.random(),
+            || self.shared.random(),
         )))
     }
 
@@ -377,7 +380,7 @@ impl Session<'_> {
         Ok(Event {
             message_id: fetched.message_id,
             stream: Arc::clone(&route.subscription.stream),
-            session: Arc::from(lane.session.as_str()),
+            session: Arc::clone(&lane.session),
             seq: fetched.seq,
             event_type: fetched.event_type,
             created_at: fetched.created_at,

@@ -1,5 +1,7 @@
 //! Claiming lanes: one call of `lanekeeper.claim`, and its result.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,13 +11,14 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
 use super::StoreError;
+use super::place::Place;
 
-/// The key of a token in `ready`.
+/// A row of `ready`: how to find it, and what its successor needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     pub route: i32,
     pub priority: i16,
-    pub due_at: Timestamp,
+    pub place: Place,
     pub id: i64,
 }
 
@@ -25,7 +28,7 @@ pub struct ClaimedLane {
     pub lane_id: i64,
     pub token: Token,
     pub session_id: i64,
-    pub session: String,
+    pub session: Arc<str>,
     pub version: i64,
     /// Everything up to this seq is settled.
     pub cursor: i64,
@@ -61,6 +64,9 @@ pub struct RouteState {
 #[derive(Debug, Default)]
 pub struct Claimed {
     pub lanes: Vec<ClaimedLane>,
+    /// Lanes that are locked once more than they are held: a walk came by two tokens of theirs. Each
+    /// must be unlocked once.
+    pub locked_twice: Vec<i64>,
     pub routes: Vec<RouteState>,
 }
 
@@ -102,8 +108,8 @@ pub async fn claim(
     let routes: Vec<i32> = walks.iter().map(|walk| walk.route).collect();
     let rooms: Vec<i32> = walks.iter().map(|walk| walk.room).collect();
     let bounds: Vec<Timestamp> = walks.iter().map(|walk| walk.bound).collect();
-    let rows = client
-        .query(
+    let row = client
+        .query_one(
             statement,
             &[
                 &connection_id,
@@ -117,41 +123,77 @@ pub async fn claim(
         )
         .await
         .map_err(StoreError::on("claiming lanes"))?;
-    let mut claimed = Claimed::default();
-    for row in &rows {
-        match row.get::<_, Option<i64>>("lane_id") {
-            Some(lane_id) => claimed.lanes.push(lane(row, lane_id)),
-            None => claimed.routes.push(RouteState {
-                route: row.get("route"),
-                bound: row.get("due_at"),
-                next_due_in: row.get::<_, Option<i64>>("retry_in_ms").map(millis),
-            }),
+    let mut claimed = Claimed {
+        lanes: lanes(&row),
+        routes: route_states(&row, &routes),
+        locked_twice: Vec::new(),
+    };
+    let mut seen = HashSet::with_capacity(claimed.lanes.len());
+    claimed.lanes.retain(|lane| {
+        let first = seen.insert(lane.lane_id);
+        if !first {
+            claimed.locked_twice.push(lane.lane_id);
         }
-    }
+        first
+    });
     Ok(claimed)
 }
 
-fn lane(row: &Row, lane_id: i64) -> ClaimedLane {
-    ClaimedLane {
-        lane_id,
-        token: Token {
-            route: row.get("route"),
-            priority: row.get("priority"),
-            due_at: row.get("due_at"),
-            id: row.get("token_id"),
-        },
-        session_id: row.get("session_id"),
-        session: row.get("session"),
-        version: row.get("version"),
-        cursor: row.get("cursor"),
-        cursor_day: row.get("cursor_day"),
-        attempts: row.get("attempts"),
-        crashes: row.get("crashes"),
-        retry_in: row
-            .get::<_, Option<i64>>("retry_in_ms")
-            .map_or(Duration::ZERO, millis),
-        parked: row.get("parked"),
+fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
+    let bounds: Vec<Timestamp> = row.get(14);
+    let due_in_ms: Option<Vec<Option<i64>>> = row.get(15);
+    let due_in_ms = due_in_ms.unwrap_or_else(|| vec![None; routes.len()]);
+    routes
+        .iter()
+        .zip(bounds)
+        .zip(due_in_ms)
+        .map(|((&route, bound), due_in_ms)| RouteState {
+            route,
+            bound,
+            next_due_in: due_in_ms.map(millis),
+        })
+        .collect()
+}
+
+/// One per token that was taken: the arrays are of one length.
+fn lanes(row: &Row) -> Vec<ClaimedLane> {
+    let lane_ids: Vec<i64> = row.get(0);
+    if lane_ids.is_empty() {
+        return Vec::new();
     }
+    let routes: Vec<i32> = row.get(1);
+    let priorities: Vec<i16> = row.get(2);
+    let places: Vec<Place> = row.get(3);
+    let token_ids: Vec<i64> = row.get(4);
+    let session_ids: Vec<i64> = row.get(5);
+    let sessions: Vec<&str> = row.get(6);
+    let versions: Vec<i64> = row.get(7);
+    let cursors: Vec<i64> = row.get(8);
+    let cursor_days: Vec<Date> = row.get(9);
+    let attempts: Vec<i32> = row.get(10);
+    let crashes: Vec<i32> = row.get(11);
+    let waits_ms: Vec<Option<i64>> = row.get(12);
+    let parked: Vec<bool> = row.get(13);
+    (0..lane_ids.len())
+        .map(|at| ClaimedLane {
+            lane_id: lane_ids[at],
+            token: Token {
+                route: routes[at],
+                priority: priorities[at],
+                place: places[at],
+                id: token_ids[at],
+            },
+            session_id: session_ids[at],
+            session: Arc::from(sessions[at]),
+            version: versions[at],
+            cursor: cursors[at],
+            cursor_day: cursor_days[at],
+            attempts: attempts[at],
+            crashes: crashes[at],
+            retry_in: waits_ms[at].map_or(Duration::ZERO, millis),
+            parked: parked[at],
+        })
+        .collect()
 }
 
 fn millis(value: i64) -> Duration {

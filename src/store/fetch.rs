@@ -59,6 +59,7 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
         Type::INT4_ARRAY,
         Type::INT8,
         Type::INT4,
+        Type::INT4_ARRAY,
     ];
     client
         .prepare_typed(FETCH, &types)
@@ -90,6 +91,9 @@ pub async fn fetch(
         .iter()
         .map(|position| position.subscription_id)
         .collect();
+    let mut distinct = subscriptions.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
     let found = client
         .query(
             statement,
@@ -100,13 +104,14 @@ pub async fn fetch(
                 &subscriptions,
                 &rows,
                 &inline_bytes,
+                &distinct,
             ],
         )
         .await
         .map_err(StoreError::on("fetching events"))?;
     let mut events: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
     for row in &found {
-        let ord = usize::try_from(row.get::<_, i64>(0)).expect("an ordinality counts from 1");
+        let ord = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");
         events[ord - 1].push(FetchedEvent {
             seq: row.get(1),
             day: row.get(2),

@@ -32,7 +32,8 @@ const MIGRATIONS: &[Migration] = migrations![
     "0002_append",
     "0003_claim",
     "0004_operate",
-    "0005_parked"
+    "0005_parked",
+    "0006_claim"
 ];
 
 /// The schema version of this binary.

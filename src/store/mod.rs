@@ -16,6 +16,7 @@ pub mod lane_connection;
 pub mod log;
 pub mod migrate;
 pub mod operate;
+pub mod place;
 pub mod settle;
 pub mod subscription;
 pub mod worker;

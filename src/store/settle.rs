@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::civil::Date;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, Statement};
 
 use super::StoreError;
 use super::claim::Token;
+use super::place::Place;
 
 pub const SETTLE: &str = include_str!("sql/settle.sql");
 pub const UNLOCK: &str = include_str!("sql/unlock.sql");
@@ -115,7 +115,7 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreErro
         Type::TEXT_ARRAY,
         Type::INT4_ARRAY,
         Type::INT2_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
+        Type::TID_ARRAY,
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
         Type::INT4_ARRAY,
@@ -162,17 +162,34 @@ pub async fn settle(
     let days = column!(Date, |s, t| s.cursor_day);
     let attempts = column!(i32, |s, t| s.attempts);
     let crashes = column!(i32, |s, t| s.crashes);
-    let delays = column!(i64, |s, t| i64::try_from(s.delay.as_millis())
-        .unwrap_or(i64::MAX));
-    let errors = column!(Option<String>, |s, t| s.error.as_deref().map(storable));
+    // Empty where no lane has any: the usual case need not carry them.
+    macro_rules! sparse_column {
+        ($ty:ty, |$s:ident| $any:expr, $value:expr) => {
+            if lanes.iter().any(|($s, _)| $any) {
+                column!($ty, |$s, t| $value)
+            } else {
+                Vec::new()
+            }
+        };
+    }
+    let delays = sparse_column!(
+        i64,
+        |s| s.operation == Operation::Retry,
+        i64::try_from(s.delay.as_millis()).unwrap_or(i64::MAX)
+    );
+    let errors = sparse_column!(
+        Option<String>,
+        |s| s.error.is_some(),
+        s.error.as_deref().map(storable)
+    );
     let routes = column!(i32, |s, t| t.route);
     let priorities = column!(i16, |s, t| t.priority);
-    let dues = column!(Timestamp, |s, t| t.due_at);
+    let places = column!(Place, |s, t| t.place);
     let tokens = column!(i64, |s, t| t.id);
-    let history = column!(Option<i64>, |s, t| s.history_from);
+    let history = sparse_column!(Option<i64>, |s| s.history_from.is_some(), s.history_from);
     let outcomes = OutcomeColumns::of(lanes);
-    let rows = client
-        .query(
+    let row = client
+        .query_one(
             statement,
             &[
                 &worker_id,
@@ -189,7 +206,7 @@ pub async fn settle(
                 &errors,
                 &routes,
                 &priorities,
-                &dues,
+                &places,
                 &tokens,
                 &history,
                 &outcomes.ords,
@@ -203,7 +220,14 @@ pub async fn settle(
         )
         .await
         .map_err(StoreError::on("settling lanes"))?;
-    Ok(rows.iter().map(|row| result(row.get(1))).collect())
+    let ords: Option<Vec<i32>> = row.get(0);
+    let codes: Option<Vec<i16>> = row.get(1);
+    let mut results = vec![Settled::Lost; lanes.len()];
+    for (ord, code) in ords.into_iter().flatten().zip(codes.into_iter().flatten()) {
+        let place = usize::try_from(ord).expect("a place counts from 1") - 1;
+        results[place] = result(code);
+    }
+    Ok(results)
 }
 
 fn result(code: i16) -> Settled {
@@ -292,7 +316,7 @@ pub async fn unlock(
         .map_err(StoreError::on("unlocking lanes"))
 }
 
-/// Replaces the tokens of held lanes by ones due after `delay`; returns the new ones.
+/// Replaces the tokens of held lanes by ones due after `delay`; returns where the new ones are.
 ///
 /// # Errors
 /// Nothing was changed, unless the connection is lost.
@@ -301,17 +325,17 @@ pub async fn mark(
     statement: &Statement,
     lanes: &[(i64, Token)],
     delay: Duration,
-) -> Result<Vec<(i64, Timestamp, i64)>, StoreError> {
+) -> Result<Vec<(i64, Place, i64)>, StoreError> {
     let ids: Vec<i64> = lanes.iter().map(|(lane_id, _)| *lane_id).collect();
     let routes: Vec<i32> = lanes.iter().map(|(_, token)| token.route).collect();
     let priorities: Vec<i16> = lanes.iter().map(|(_, token)| token.priority).collect();
-    let dues: Vec<Timestamp> = lanes.iter().map(|(_, token)| token.due_at).collect();
+    let places: Vec<Place> = lanes.iter().map(|(_, token)| token.place).collect();
     let tokens: Vec<i64> = lanes.iter().map(|(_, token)| token.id).collect();
     let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
     let rows = client
         .query(
             statement,
-            &[&ids, &routes, &priorities, &dues, &tokens, &delay_ms],
+            &[&ids, &routes, &priorities, &places, &tokens, &delay_ms],
         )
         .await
         .map_err(StoreError::on("marking slow lanes"))?;

@@ -1,7 +1,7 @@
 -- Purpose: a session's events from seq $2 on, in order, none of them before day $3.
 -- Index: event's primary key; earlier partitions are pruned. Rows: at most $4, and no more than the
 -- first whose payloads reach $5 bytes together.
-SELECT e.seq, e.day, e.message_id, e.event_type, e.priority, e.created_at, e.payload, e.headers
+SELECT e.seq, e.day, e.message_id, e.event_type, e.priority, e.created_at, e.payload::json AS payload, e.headers
 FROM (
     SELECT e.*, sum(e.size) OVER (ORDER BY e.seq) - e.size AS bytes_before
     FROM (

@@ -223,7 +223,7 @@ async fn dead_letters_are_listed_shown_and_dropped_when_confirmed() {
     let id = lane(&db, "s", "audit").await;
     let bury = "INSERT INTO lanekeeper.dead (lane_id, seq, message_id, event_type, payload, headers, created_at,
                     attempts, crashes, error)
-                SELECT $1, seq, message_id, event_type, payload, '{\"h\": 1}', created_at, 10, 0, 'status 400'
+                SELECT $1, seq, message_id, event_type, payload::jsonb, '{\"h\": 1}', created_at, 10, 0, 'status 400'
                 FROM lanekeeper.event ORDER BY seq";
     db.connect().await.execute(bury, &[&id]).await.unwrap();
 

@@ -1,0 +1,205 @@
+//! Taking lanes: what there is room for, in one claim and one fetch.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::held::Held;
+use super::{Session, SessionError};
+use crate::crash_point::CrashPoint;
+use crate::engine::budget::Share;
+use crate::engine::handler::Destination;
+use crate::engine::lane::{self, Lane};
+use crate::engine::route::RouteTable;
+use crate::engine::shared::Places;
+use crate::store::claim::{self, Claimed, RouteWalk};
+use crate::store::fetch::{self, FetchedEvent, Position};
+
+/// Lanes taken in one claim: enough to spread its cost, few enough to share a backlog fairly.
+const CLAIM_LIMIT: usize = 256;
+/// Payloads up to this come with their batch; larger ones are read when it is their turn.
+const INLINE_BYTES: i32 = 4096;
+
+impl Session<'_> {
+    /// Lanes that may be taken now.
+    pub(super) fn room(&self) -> usize {
+        let lanes = self
+            .shared
+            .settings
+            .max_lanes
+            .saturating_sub(self.shared.held());
+        if self.shared.budget.room() == 0 {
+            0
+        } else {
+            lanes.min(CLAIM_LIMIT)
+        }
+    }
+
+    /// Looks for room, and asks to be woken when there is none.
+    pub(super) fn finds_room(&self) -> bool {
+        if self.room() == 0 {
+            self.shared.wait_for_room();
+        }
+        // Again, for it may have come before that was asked.
+        self.room() > 0
+    }
+
+    /// Claims lanes where any are due, and hands each to a task with its first events.
+    pub(super) async fn claim(&mut self, now: Instant) -> Result<(), SessionError> {
+        let routes = self.shared.routes();
+        let takes: Vec<_> = routes
+            .iter()
+            .filter(|route| self.walks.takes(route))
+            .cloned()
+            .collect();
+        let wanted = takes.len();
+        let places = self.shared.reserve(self.room(), takes.into_iter());
+        let walks = self.walks.start(&places, now);
+        let full = walks.len() < wanted;
+        if full {
+            self.shared.wait_for_room();
+        }
+        if walks.is_empty() {
+            self.walks.nothing(now, self.shared.random());
+            if !full {
+                self.shared.idle.enter(self.connection_id);
+            }
+            return Ok(());
+        }
+        let rooms: usize = places.routes().map(|(_, places)| places).sum();
+        let limit = places.total().min(rooms);
+        let claim_id = self.next_claim_id();
+        let claimed = self.walk(now, claim_id, &walks, limit).await?;
+        if claimed.lanes.is_empty() {
+            self.shared.idle.enter(self.connection_id);
+            return Ok(());
+        }
+        self.shared.idle.leave(self.connection_id);
+        if claimed.lanes.len() == limit {
+            // There is more than this connection took.
+            self.shared.wake.notify_one();
+        }
+        if !claimed.locked_twice.is_empty() {
+            self.unlock(&claimed.locked_twice, &[]).await?;
+        }
+        self.hand_out(claim_id, claimed, &routes, places).await
+    }
+
+    async fn walk(
+        &mut self,
+        now: Instant,
+        claim_id: i64,
+        walks: &[RouteWalk],
+        limit: usize,
+    ) -> Result<Claimed, SessionError> {
+        let held = self.holdings.ascending_ids();
+        let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
+        let claimed = self
+            .ask(
+                now,
+                claim::claim(
+                    &self.client,
+                    &self.statements.claim,
+                    self.connection_id,
+                    claim_id,
+                    walks,
+                    limit_i32,
+                    &held,
+                ),
+            )
+            .await?;
+        let taken = claimed.lanes.len();
+        let random = self.shared.random();
+        self.walks
+            .finished(&claimed.routes, taken, limit, now, random);
+        Ok(claimed)
+    }
+
+    async fn hand_out(
+        &mut self,
+        claim_id: i64,
+        claimed: Claimed,
+        routes: &RouteTable,
+        mut places: Places,
+    ) -> Result<(), SessionError> {
+        let positions: Vec<Position> = claimed
+            .lanes
+            .iter()
+            .map(|lane| Position {
+                session_id: lane.session_id,
+                cursor: lane.cursor,
+                cursor_day: lane.cursor_day,
+                subscription_id: lane.token.route,
+            })
+            .collect();
+        CrashPoint::Claimed.pass();
+        let batches = self.fetch(&positions).await?;
+        CrashPoint::Fetched.pass();
+        let mark_at = Instant::now() + self.shared.settings.mark_after;
+        for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
+            let Some(route) = routes.get(claimed.token.route) else {
+                unreachable!("only active routes are walked")
+            };
+            let Destination::Adapter(adapter) = &route.destination else {
+                unreachable!("handlers' routes are walked elsewhere")
+            };
+            self.holdings.take(
+                claimed.lane_id,
+                Held {
+                    token: claimed.token,
+                    route: Arc::clone(route),
+                    claim_id,
+                    suspect_claim: None,
+                    mark_at,
+                    marked: false,
+                    _hold: places.hold(route),
+                },
+            );
+            let share = self.share(&events);
+            let lane = Lane {
+                claimed,
+                route: Arc::clone(route),
+                adapter: Arc::clone(adapter),
+                events,
+                share,
+                context: Arc::clone(&self.context),
+            };
+            tokio::spawn(lane::run(lane));
+        }
+        Ok(())
+    }
+
+    /// The next events of lanes that are held.
+    pub(super) async fn fetch(
+        &self,
+        positions: &[Position],
+    ) -> Result<Vec<Vec<FetchedEvent>>, SessionError> {
+        let rows = i64::try_from(self.rows_per_lane(positions.len())).unwrap_or(i64::MAX);
+        self.ask(
+            Instant::now(),
+            fetch::fetch(
+                &self.client,
+                &self.statements.fetch,
+                positions,
+                rows,
+                INLINE_BYTES,
+            ),
+        )
+        .await
+    }
+
+    /// Events to fetch per lane so that even payloads of the largest inline size fit what memory is
+    /// left; one at the least, or a lane would never come on.
+    fn rows_per_lane(&self, lanes: usize) -> usize {
+        let inline = usize::try_from(INLINE_BYTES).unwrap_or(0);
+        let fitting = self.shared.budget.room() / inline / lanes.max(1);
+        // Small events are the rule: four times as many, and one fetch may pass the bound.
+        (fitting * 4).clamp(1, self.shared.settings.batch)
+    }
+
+    pub(super) fn share(&self, events: &[FetchedEvent]) -> Share {
+        self.shared
+            .budget
+            .take(events.iter().map(FetchedEvent::memory).sum())
+    }
+}
