@@ -105,6 +105,15 @@ require_pgbouncer() {
         say "without pgbouncer: what needs it is skipped"
 }
 
+# Only the runs in which a clock jumps need it; without it theirs does not.
+require_faketime() {
+    for library in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1; do
+        [ -e "$library" ] && return
+    done
+    (install libfaketime libfaketime libfaketime libfaketime) ||
+        say "without libfaketime: no clock jumps in the crash tests"
+}
+
 # require_component NAME COMMAND
 require_component() {
     cargo "$2" --version >/dev/null 2>&1 && return

@@ -92,7 +92,7 @@ impl Binaries {
             })
     }
 
-    pub(super) fn program(&self, name: &str) -> PathBuf {
+    pub fn program(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 

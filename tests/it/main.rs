@@ -6,6 +6,7 @@
 )]
 
 #[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "tests/crash uses the rest")]
 mod support;
 
 mod apply;

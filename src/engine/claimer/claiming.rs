@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::held::Held;
 use super::{Session, SessionError};
+use crate::crash_point::CrashPoint;
 use crate::engine::budget::Share;
 use crate::engine::handler::Destination;
 use crate::engine::lane::{self, Lane};
@@ -133,7 +134,9 @@ impl Session<'_> {
                 subscription_id: lane.token.route,
             })
             .collect();
+        CrashPoint::Claimed.pass();
         let batches = self.fetch(&positions).await?;
+        CrashPoint::Fetched.pass();
         let mark_at = Instant::now() + self.shared.settings.mark_after;
         for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
             let Some(route) = routes.get(claimed.token.route) else {

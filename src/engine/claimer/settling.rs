@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Reply, Request, Session, SessionError};
+use crate::crash_point::CrashPoint;
 use crate::store::ErrorClass;
 use crate::store::claim::Token;
 use crate::store::fetch::Position;
@@ -88,7 +89,9 @@ impl Session<'_> {
         if lanes.is_empty() {
             return Ok(());
         }
+        CrashPoint::Settling.pass();
         let results = self.settle(&mut lanes).await?;
+        CrashPoint::Settled.pass();
         self.answer(&lanes, replies, &results).await
     }
 
@@ -181,6 +184,7 @@ impl Session<'_> {
             self.unlock(&released, &finished_claims).await?;
         }
         if !released.is_empty() {
+            CrashPoint::Unlocked.pass();
             self.shared.made_room();
         }
         let mut batches = if more.is_empty() {
@@ -218,6 +222,7 @@ impl Session<'_> {
             settle::record_suspect(&self.client, self.connection_id, claim_id, lane),
         )
         .await?;
+        CrashPoint::SuspectRecorded.pass();
         self.holdings.suspect(lane_id, claim_id);
         Ok(())
     }
@@ -235,6 +240,7 @@ impl Session<'_> {
                 settle::mark(&self.client, &self.statements.mark, &slow, time_out),
             )
             .await?;
+        CrashPoint::Marked.pass();
         for (lane_id, place, id) in tokens {
             if let Some(held) = self.holdings.get_mut(lane_id) {
                 held.token.place = place;
