@@ -1,5 +1,6 @@
 -- Appending with fewer statements, relations and expressions: what a transaction of its own pays for is
--- how much of the backend it has to touch. Same signatures, SQLSTATEs and results as in 0002_append.sql.
+-- how much of the backend it has to touch. Same signatures, SQLSTATEs and results as in 0002_append.sql;
+-- the payload is rendered once, and tokens carry their session.
 -- What was measured: docs/performance.md, "Where the time goes".
 
 -- A UUIDv7 of the milliseconds and of a random UUID's last 74 bits. PostgreSQL has a function for it from
@@ -265,7 +266,8 @@ DECLARE
     v_first_seq     bigint;
 BEGIN
     -- The lock is the last thing that happens to the one row. What is read here may be older than it, and
-    -- may be: a session is never renamed or removed, and lanes that it got meanwhile are read below.
+    -- may be: a session is never renamed or removed, whoever takes its lanes away waits until no snapshot
+    -- is as old as this one, and lanes that it got meanwhile are read below.
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
     SELECT s.session_id, enqueue.message_id,

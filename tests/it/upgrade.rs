@@ -76,12 +76,12 @@ async fn appends_go_on_while_a_migration_waits_for_one_that_stays_open() {
     let bed = Bed::bare().await;
     empty(&bed.client).await;
     let mut migrating = bed.db.connect().await;
-    migrate_to(&mut migrating, 6).await.unwrap();
+    migrate_to(&mut migrating, 8).await.unwrap();
     bed.subscribe(&Sub::default()).await;
     let open = bed.db.connect().await;
     open.batch_execute("BEGIN").await.unwrap();
     assert_eq!(enqueue(&open, "open", "step").await, 1);
-    let migration = tokio::spawn(async move { migrate_to(&mut migrating, 7).await.unwrap() });
+    let migration = tokio::spawn(async move { migrate_to(&mut migrating, 9).await.unwrap() });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                  AND wait_event IN ('relation', 'PgSleep') AND query LIKE '-- Appending with fewer%'";
     wait_until(LIMIT, "the migration waits", async || {
@@ -97,7 +97,7 @@ async fn appends_go_on_while_a_migration_waits_for_one_that_stays_open() {
     }
     assert!(!migration.is_finished());
     open.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(migration.await.unwrap().to, 7);
+    assert_eq!(migration.await.unwrap().to, 9);
     for seq in 2..=3 {
         assert_eq!(enqueue(&open, "open", "step").await, seq);
     }

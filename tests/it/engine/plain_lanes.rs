@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::bed::{Bed, Sub};
+use super::bed::{Bed, LIMIT, Sub};
+use crate::support::wait_until;
 
 const TOKENS: &str = "SELECT count(*) FROM lanekeeper.ready";
 const NARROW: &str =
@@ -118,10 +119,12 @@ async fn a_bulk_call_numbers_sessions_of_every_age_on() {
     let worker = bed.worker().await;
     bed.drained().await;
     worker.stop().await;
-    bed.client
-        .batch_execute("SELECT lanekeeper.drop_event_partition(current_date - 3)")
-        .await
-        .unwrap();
+    let gone =
+        "SELECT (lanekeeper.drop_event_partition(current_date - 3) = 'dropped')::int::bigint";
+    wait_until(LIMIT, "the day is dropped", async || {
+        bed.count(gone).await == 1
+    })
+    .await;
     bed.enqueue("today", "step").await;
     bed.subscribe(&Sub {
         name: "second",
