@@ -10,10 +10,14 @@ unexport $(filter LANEKEEPER_%,$(.VARIABLES))
 SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)')
 
 # nextest runs each test in a process of its own and is not asked for.
-TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets
+# The places where tests have a worker end; a release is built without.
+FEATURES := --features crash-points
+TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets $(FEATURES)
+
+MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run --no-fail-fast,test) --test it
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint demo bench fmt clean
+.PHONY: help build test matrix lint crash demo bench fmt clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,17 +26,27 @@ build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
 test: lint ## Everything that CI checks
+	scripts/install-requirements.sh pgbouncer faketime
+	$(CARGO) build --locked $(FEATURES)
+	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
+	$(CARGO) test --doc --locked $(FEATURES)
+
+matrix: ## Integration tests on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
 	scripts/install-requirements.sh pgbouncer
 	$(CARGO) build --locked
-	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
-	$(CARGO) test --doc --locked
+	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
+		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
 
 lint: ## Formatting, lints, shell syntax
 	scripts/install-requirements.sh postgres rustfmt clippy
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES) -- -D warnings
 	for script in scripts/*.sh src/dev/*.sh; do sh -n "$$script" || exit 1; done
 	bash -n .ci/run
+
+crash: ## Real processes under seeded faults: SEEDS=17 or 1-1000, MINUTES=30, JOBS=2; prints one JSON summary
+	scripts/install-requirements.sh postgres faketime
+	CARGO='$(CARGO)' SEEDS='$(SEEDS)' MINUTES='$(MINUTES)' JOBS='$(JOBS)' scripts/crash.sh
 
 demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings
 	scripts/install-requirements.sh postgres

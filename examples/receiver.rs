@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::get;
 use axum::{Json, Router};
 use base64::Engine;
@@ -40,9 +40,10 @@ struct Args {
     /// Append what was accepted to this file
     #[arg(long)]
     record: PathBuf,
-    /// The environment variable with the signing secret (`whsec_…`); without it nothing is verified
+    /// The environment variable with a signing secret (`whsec_…`); given more than once, any of them
+    /// may have signed; without it nothing is verified
     #[arg(long)]
-    secret_env: Option<String>,
+    secret_env: Vec<String>,
     /// Refuse every N-th request with 503, to see it come again; 0 never
     #[arg(long, default_value_t = 0)]
     fail_every: u64,
@@ -65,6 +66,11 @@ struct Envelope {
 #[derive(Serialize)]
 struct Line<'a> {
     received_at: Timestamp,
+    /// Where it was posted to: one receiver may serve several subscriptions.
+    path: &'a str,
+    /// The place among the given secrets of the one that signed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<usize>,
     id: &'a str,
     stream: &'a str,
     session: &'a str,
@@ -90,15 +96,17 @@ struct Summary {
 }
 
 struct Receiver {
-    secret: Option<Vec<u8>>,
+    secrets: Vec<Vec<u8>>,
     fail_every: u64,
     seen: Mutex<Seen>,
 }
 
 struct Seen {
     record: File,
-    ids: HashSet<String>,
-    newest: HashMap<(String, String), i64>,
+    /// Path and message id.
+    ids: HashSet<(String, String)>,
+    /// By path, stream and session.
+    newest: HashMap<(String, String, String), i64>,
     summary: Summary,
 }
 
@@ -111,12 +119,18 @@ impl Receiver {
             .clone()
     }
 
-    fn receive(&self, headers: &HeaderMap, body: &[u8]) -> Result<StatusCode, std::io::Error> {
+    fn receive(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<StatusCode, std::io::Error> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.summary.requests += 1;
-        if let Some(secret) = &self.secret
-            && !verify(secret, headers, body, Timestamp::now())
-        {
+        let now = Timestamp::now();
+        let mut secrets = self.secrets.iter();
+        let secret = secrets.position(|secret| verify(secret, headers, body, now));
+        if secret.is_none() && !self.secrets.is_empty() {
             seen.summary.unverified += 1;
             return Ok(StatusCode::UNAUTHORIZED);
         }
@@ -128,16 +142,24 @@ impl Receiver {
             seen.summary.refused_on_purpose += 1;
             return Ok(StatusCode::SERVICE_UNAVAILABLE);
         }
-        seen.accept(&envelope)?;
+        seen.accept(path, secret, &envelope)?;
         Ok(StatusCode::NO_CONTENT)
     }
 }
 
 impl Seen {
-    fn accept(&mut self, envelope: &Envelope) -> Result<(), std::io::Error> {
-        let duplicate = self.ids.contains(&envelope.id);
+    fn accept(
+        &mut self,
+        path: &str,
+        secret: Option<usize>,
+        envelope: &Envelope,
+    ) -> Result<(), std::io::Error> {
+        let id = (path.to_owned(), envelope.id.clone());
+        let duplicate = self.ids.contains(&id);
         let line = Line {
             received_at: Timestamp::now(),
+            path,
+            secret,
             id: &envelope.id,
             stream: &envelope.stream,
             session: &envelope.session,
@@ -157,8 +179,12 @@ impl Seen {
             self.summary.duplicates += 1;
             return Ok(());
         }
-        self.ids.insert(envelope.id.clone());
-        let session = (envelope.stream.clone(), envelope.session.clone());
+        self.ids.insert(id);
+        let session = (
+            path.to_owned(),
+            envelope.stream.clone(),
+            envelope.session.clone(),
+        );
         let newest = self.newest.entry(session).or_default();
         if envelope.seq > *newest {
             *newest = envelope.seq;
@@ -200,32 +226,30 @@ fn verify(secret: &[u8], headers: &HeaderMap, body: &[u8], now: Timestamp) -> bo
 
 async fn deliver(
     State(receiver): State<Arc<Receiver>>,
+    uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    receiver.receive(&headers, &body).unwrap_or_else(|error| {
-        eprintln!("receiver: could not write the record: {error}");
-        StatusCode::INTERNAL_SERVER_ERROR
-    })
+    receiver
+        .receive(uri.path(), &headers, &body)
+        .unwrap_or_else(|error| {
+            eprintln!("receiver: could not write the record: {error}");
+            StatusCode::INTERNAL_SERVER_ERROR
+        })
 }
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let secret = match &args.secret_env {
-        Some(name) => {
-            let secret = std::env::var(name).map_err(|error| format!("{name}: {error}"))?;
-            let encoded = secret.strip_prefix("whsec_").unwrap_or(&secret);
-            Some(
-                STANDARD
-                    .decode(encoded)
-                    .map_err(|error| format!("{name}: {error}"))?,
-            )
-        }
-        None => None,
-    };
+    let secrets = args.secret_env.iter().map(|name| {
+        let secret = std::env::var(name).map_err(|error| format!("{name}: {error}"))?;
+        let encoded = secret.strip_prefix("whsec_").unwrap_or(&secret);
+        STANDARD
+            .decode(encoded)
+            .map_err(|error| format!("{name}: {error}"))
+    });
     let receiver = Arc::new(Receiver {
-        secret,
+        secrets: secrets.collect::<Result<_, String>>()?,
         fail_every: args.fail_every,
         seen: Mutex::new(Seen {
             record: File::options()

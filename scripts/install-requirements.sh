@@ -80,7 +80,10 @@ has_postgres() {
     for dir in $(printf '%s' "$PATH" | tr ':' ' ') \
         "$(pg_config --bindir 2>/dev/null || :)" \
         /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /usr/libexec/postgresql* \
-        /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin /usr/local/pgsql*/bin \
+        /usr/lib/postgresql*/bin /usr/lib64/postgresql-*/bin /opt/local/lib/postgresql*/bin \
+        /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin \
+        /home/linuxbrew/.linuxbrew/opt/postgresql*/bin \
+        /usr/local/pgsql*/bin /opt/PostgreSQL/*/bin /opt/pgsql*/bin /Library/PostgreSQL/*/bin \
         /Applications/Postgres.app/Contents/Versions/*/bin; do
         [ -x "$dir/postgres" ] && [ -x "$dir/initdb" ] || continue
         major=$("$dir/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
@@ -100,6 +103,15 @@ require_pgbouncer() {
     command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ||
         (install pgbouncer pgbouncer pgbouncer pgbouncer) ||
         say "without pgbouncer: what needs it is skipped"
+}
+
+# Only the runs in which a clock jumps need it; without it theirs does not.
+require_faketime() {
+    for library in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1; do
+        [ -e "$library" ] && return
+    done
+    (install libfaketime libfaketime libfaketime libfaketime) ||
+        say "without libfaketime: no clock jumps in the crash tests"
 }
 
 # require_component NAME COMMAND

@@ -5,6 +5,7 @@ pub mod adapter;
 pub mod bench;
 pub mod cli;
 pub mod config;
+pub mod crash_point;
 pub mod dev;
 pub mod engine;
 pub mod event;

@@ -33,6 +33,7 @@ use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
 use super::trust::Trust;
 use crate::adapter::{Adapter, Delivery, Verdict};
+use crate::crash_point::CrashPoint;
 use crate::event::Event;
 use crate::store::ErrorClass;
 use crate::store::claim::ClaimedLane;
@@ -79,6 +80,7 @@ pub async fn run(lane: Lane) {
         share,
         context,
     } = lane;
+    CrashPoint::Held.pass();
     let progress = Progress::of(&claimed);
     let session = Arc::clone(&claimed.session);
     let trust = Arc::clone(&context.trust);
@@ -233,6 +235,7 @@ impl Runner {
             subscription: &self.route.subscription.name,
             attempt: self.progress.attempt(),
         };
+        CrashPoint::Delivering.pass();
         let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
         let aborting = &self.context.aborting;
         let aborted = self
@@ -244,6 +247,7 @@ impl Runner {
             // The adapter's future may be dropped anywhere; what it had sent may be sent again.
             () = aborted => return Ending::Stopped(Stop::new(Operation::Release)),
         };
+        CrashPoint::Delivered.pass();
         let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,
@@ -309,6 +313,7 @@ impl Runner {
     async fn settle(&mut self, stop: Stop) -> Option<Reply> {
         let subscription = &self.route.subscription;
         let settlement = Box::new(self.progress.settlement(stop, subscription.history));
+        CrashPoint::Judged.pass();
         let (reply, settled) = oneshot::channel();
         let request = Request::Settle {
             settlement,

@@ -34,7 +34,9 @@ const MIGRATIONS: &[Migration] = migrations![
     "0004_operate",
     "0005_parked",
     "0006_claim",
-    "0008_housekeeping"
+    "0007_registry",
+    "0008_housekeeping",
+    "0009_append",
 ];
 
 /// The schema version of this binary.

@@ -6,6 +6,7 @@
 )]
 
 #[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "tests/crash uses the rest")]
 mod support;
 
 mod apply;
@@ -24,6 +25,8 @@ mod pipeline;
 mod pooler;
 mod process;
 mod readme;
+mod registry;
 mod requirements;
 mod statements;
+mod tls;
 mod upgrade;

@@ -5,15 +5,22 @@
 //! DATABASE_URL of the environment is never used: it may be somebody's data.
 
 mod database;
+mod dice;
 mod program;
+mod proxy;
 mod receiver;
+mod server;
+mod standby;
 mod worker;
 
 use std::time::Duration;
 
-pub use database::{TestDb, connect};
-pub use program::lanekeeper;
+pub use database::{TestDb, connect, private_server};
+pub use dice::Dice;
+pub use program::{lanekeeper, lanekeeper_by};
+pub use proxy::{Line, Protocol, Proxy, Trap, Upstream};
 pub use receiver::{Arrival, Receiver};
+pub use server::{Crashed, Server};
 use tokio::time::Instant;
 pub use worker::{SECRET_ENV, WorkerProcess};
 

@@ -4,7 +4,19 @@ use tokio::process::Command;
 
 /// `lanekeeper`, with nothing around it that would configure it, killed with its handle.
 pub fn lanekeeper() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lanekeeper"));
+    alone(Command::new(env!("CARGO_BIN_EXE_lanekeeper")))
+}
+
+/// The same, started by another program that takes a command line.
+pub fn lanekeeper_by(starter: &[&str]) -> Command {
+    let mut command = Command::new(starter[0]);
+    command
+        .args(&starter[1..])
+        .arg(env!("CARGO_BIN_EXE_lanekeeper"));
+    alone(command)
+}
+
+fn alone(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let configures = ["LANEKEEPER_", "PG", "OTEL_"]

@@ -1,12 +1,14 @@
 //! `lanekeeper worker` as a process of its own, to be signalled and killed.
 
+use std::panic::AssertUnwindSafe;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{Receiver, lanekeeper, wait_until};
@@ -27,7 +29,33 @@ impl WorkerProcess {
     /// Returns when it serves.
     pub async fn start(url: &str, receiver: &Receiver, variables: &[(&str, &str)]) -> Self {
         let (sender, secret) = receiver.new_secret();
-        let mut child = lanekeeper()
+        let worker = Self::spawn(url, sender, &secret, variables);
+        worker.serves().await;
+        worker
+    }
+
+    /// Waits until it does.
+    pub async fn serves(&self) {
+        let serving = wait_until(LIMIT, "the worker serves", async || self.logged("serving"));
+        if AssertUnwindSafe(serving).catch_unwind().await.is_err() {
+            panic!("it does not serve:\n{}", self.log());
+        }
+    }
+
+    /// Returns at once.
+    pub fn spawn(url: &str, sender: usize, secret: &str, variables: &[(&str, &str)]) -> Self {
+        Self::spawn_as(lanekeeper(), url, sender, secret, variables)
+    }
+
+    /// `program` runs Lanekeeper with the arguments that follow.
+    pub fn spawn_as(
+        mut program: Command,
+        url: &str,
+        sender: usize,
+        secret: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut child = program
             .arg("worker")
             .env("DATABASE_URL", url)
             .env("LANEKEEPER_HTTP__LISTEN", "127.0.0.1:0")
@@ -45,12 +73,12 @@ impl WorkerProcess {
                 kept.lock().unwrap().push(line);
             }
         });
-        let worker = Self { sender, child, log };
-        wait_until(LIMIT, "the worker serves", async || {
-            worker.logged("serving")
-        })
-        .await;
-        worker
+        Self { sender, child, log }
+    }
+
+    /// Whether it ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     pub fn pid(&self) -> i32 {

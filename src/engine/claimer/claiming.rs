@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::held::Held;
 use super::{Session, SessionError};
+use crate::crash_point::CrashPoint;
 use crate::engine::budget::Share;
 use crate::engine::handler::Destination;
 use crate::engine::lane::{self, Lane};
@@ -91,7 +92,9 @@ impl Session<'_> {
         walks: &[RouteWalk],
         limit: usize,
     ) -> Result<Claimed, SessionError> {
-        let held = self.holdings.ascending_ids();
+        // This connection's among them, marked ones too: a spare token of theirs may be due, and
+        // session locks are re-entrant.
+        let held = self.shared.held_lanes();
         let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
         let claimed = self
             .ask(
@@ -131,7 +134,9 @@ impl Session<'_> {
                 subscription_id: lane.token.route,
             })
             .collect();
+        CrashPoint::Claimed.pass();
         let batches = self.fetch(&positions).await?;
+        CrashPoint::Fetched.pass();
         let mark_at = Instant::now() + self.shared.settings.mark_after;
         for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
             let Some(route) = routes.get(claimed.token.route) else {
@@ -149,7 +154,7 @@ impl Session<'_> {
                     suspect_claim: None,
                     mark_at,
                     marked: false,
-                    _hold: places.hold(route),
+                    _hold: places.hold(claimed.lane_id, route),
                 },
             );
             let share = self.share(&events);

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Reply, Request, Session, SessionError};
+use crate::crash_point::CrashPoint;
 use crate::store::ErrorClass;
 use crate::store::claim::Token;
 use crate::store::fetch::Position;
@@ -14,33 +15,38 @@ use crate::store::settle::{self, Operation, Settled, Settlement};
 
 /// Lanes in one settlement.
 const SETTLE_LIMIT: usize = 512;
+/// How often other tasks have their turn before a group is settled: microseconds where none is ready.
+const GATHER_TURNS: usize = 48;
 /// How long a lane waits whose settlement the server refuses.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
-    /// Takes all that waits in the channel.
+    /// Settles what waits in the channel.
     pub(super) async fn serve(&mut self) -> Result<(), SessionError> {
-        let mut requests = Vec::new();
-        while let Ok(request) = self.incoming.try_recv() {
-            requests.push(request);
-            if requests.len() == SETTLE_LIMIT {
-                break;
-            }
+        match self.incoming.try_recv() {
+            Ok(request) => self.handle(vec![request]).await,
+            Err(_) => Ok(()),
         }
-        if requests.is_empty() {
-            Ok(())
-        } else {
-            self.handle(requests).await
+    }
+
+    /// Lets lanes that are about to ask join the group: a call costs as much as some twenty lanes in it.
+    async fn gather(&mut self, requests: &mut Vec<Request>) {
+        for _ in 0..GATHER_TURNS {
+            while requests.len() < SETTLE_LIMIT {
+                let Ok(request) = self.incoming.try_recv() else {
+                    break;
+                };
+                requests.push(request);
+            }
+            if requests.len() >= self.holdings.len().min(SETTLE_LIMIT) {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
     }
 
     pub(super) async fn handle(&mut self, mut requests: Vec<Request>) -> Result<(), SessionError> {
-        while requests.len() < SETTLE_LIMIT {
-            let Ok(request) = self.incoming.try_recv() else {
-                break;
-            };
-            requests.push(request);
-        }
+        self.gather(&mut requests).await;
         let mut lanes = Vec::with_capacity(requests.len());
         let mut replies = Vec::with_capacity(requests.len());
         for request in requests {
@@ -83,7 +89,9 @@ impl Session<'_> {
         if lanes.is_empty() {
             return Ok(());
         }
+        CrashPoint::Settling.pass();
         let results = self.settle(&mut lanes).await?;
+        CrashPoint::Settled.pass();
         self.answer(&lanes, replies, &results).await
     }
 
@@ -176,6 +184,7 @@ impl Session<'_> {
             self.unlock(&released, &finished_claims).await?;
         }
         if !released.is_empty() {
+            CrashPoint::Unlocked.pass();
             self.shared.made_room();
         }
         let mut batches = if more.is_empty() {
@@ -213,6 +222,7 @@ impl Session<'_> {
             settle::record_suspect(&self.client, self.connection_id, claim_id, lane),
         )
         .await?;
+        CrashPoint::SuspectRecorded.pass();
         self.holdings.suspect(lane_id, claim_id);
         Ok(())
     }
@@ -230,6 +240,7 @@ impl Session<'_> {
                 settle::mark(&self.client, &self.statements.mark, &slow, time_out),
             )
             .await?;
+        CrashPoint::Marked.pass();
         for (lane_id, place, id) in tokens {
             if let Some(held) = self.holdings.get_mut(lane_id) {
                 held.token.place = place;

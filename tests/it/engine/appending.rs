@@ -1,6 +1,6 @@
 //! I1, A4, A7: commit order without gaps, at every isolation level, from any number of producers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -93,10 +93,13 @@ async fn a_lane_under_an_open_append_does_not_spin() {
     })
     .await;
     let version = "SELECT coalesce(max(id), 0) FROM lanekeeper.ready";
-    let before = bed.count(version).await;
+    let (before, since) = (bed.count(version).await, Instant::now());
     tokio::time::sleep(Duration::from_secs(2)).await;
     let tokens = bed.count(version).await - before;
-    assert!(tokens <= 12, "{tokens} tokens written in two seconds");
+    let took = since.elapsed();
+    // One every 250 ms, and some to begin with. A loaded machine's two seconds are longer.
+    let allowed = 4 + i64::try_from(took.as_millis()).unwrap() / 250;
+    assert!(tokens <= allowed, "{tokens} tokens written in {took:?}");
     open.batch_execute("COMMIT").await.unwrap();
     bed.drained().await;
     assert_eq!(bed.accepted()["busy"], [1, 2]);
@@ -373,4 +376,30 @@ async fn a_producer_makes_the_partition_that_nobody_made_ahead() {
             .await,
         1
     );
+}
+
+#[tokio::test]
+async fn an_append_of_the_last_hour_makes_the_next_days_partition_and_never_waits_for_it() {
+    let bed = Bed::new().await;
+    let ahead = |at: &str| format!("SELECT lanekeeper.create_event_partition_ahead('{at}')");
+    let partitions = "SELECT count(*) FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+                      WHERE i.inhparent = 'lanekeeper.event'::regclass AND c.relname LIKE 'event_2099%'";
+    bed.client
+        .batch_execute(&ahead("2099-05-01 22:59:59Z"))
+        .await
+        .unwrap();
+    assert_eq!(bed.count(partitions).await, 0);
+    let open = bed.db.connect().await;
+    open.batch_execute("BEGIN").await.unwrap();
+    open.batch_execute(&ahead("2099-05-01 23:00:00Z"))
+        .await
+        .unwrap();
+    let impatient = format!(
+        "SET statement_timeout = '5s'; {}",
+        ahead("2099-05-01 23:00:01Z")
+    );
+    bed.client.batch_execute(&impatient).await.unwrap();
+    assert_eq!(bed.enqueue("s1", "step").await, 1);
+    open.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(bed.count(partitions).await, 1);
 }

@@ -2,78 +2,18 @@
 //! was confirmed is lost, and nobody is charged for it.
 
 use std::collections::HashSet;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lanekeeper::dev::{Data, Options, Postgres};
-use lanekeeper::store::migrate::migrate;
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_postgres::NoTls;
 use uuid::Uuid;
 
 use super::plant::{LIMIT, Plant};
-use crate::support::{WorkerProcess, connect, wait_until};
-
-/// A server of its own, that can be taken down.
-struct Server {
-    postgres: Postgres,
-    options: Options,
-    url: String,
-    _dir: TempDir,
-}
-
-impl Server {
-    async fn start() -> Self {
-        // The server's user must be able to enter it.
-        let dir = tempfile::Builder::new()
-            .permissions(Permissions::from_mode(0o755))
-            .tempdir()
-            .unwrap();
-        let mut options = Options {
-            data: Data::Kept(dir.path().join("server")),
-            port: Some(0),
-            ..Options::ephemeral()
-        };
-        let postgres = Postgres::start(&options).await.unwrap();
-        let url = postgres.tcp_url().unwrap().to_owned();
-        options.port = url::Url::parse(&url).unwrap().port();
-        migrate(&mut connect(&url).await).await.unwrap();
-        Self {
-            postgres,
-            options,
-            url,
-            _dir: dir,
-        }
-    }
-
-    /// What `pg_ctl stop -m immediate` does, and a start on the same data.
-    async fn restart(self) -> Self {
-        let Self {
-            mut postgres,
-            options,
-            url,
-            _dir,
-        } = self;
-        let file = postgres.home().join("postgres/postmaster.pid");
-        let pid = std::fs::read_to_string(file).unwrap();
-        kill(pid.lines().next().unwrap().parse().unwrap(), Signal::QUIT);
-        println!("{}", postgres.exited().await);
-        drop(postgres);
-        let postgres = Postgres::start(&options).await.unwrap();
-        Self {
-            postgres,
-            options,
-            url,
-            _dir,
-        }
-    }
-}
+use crate::support::{Server, WorkerProcess, connect, wait_until};
 
 fn kill(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
@@ -164,7 +104,7 @@ async fn survive(trouble: impl AsyncFnOnce(Server, &Plant, &[WorkerProcess; 2]) 
         assert_eq!(worker.stop().await.code(), Some(0));
     }
     drop(plant);
-    server.postgres.stop().await.unwrap();
+    server.stop().await;
 }
 
 async fn deliveries_go_on(plant: &Plant) {

@@ -12,9 +12,9 @@ use lanekeeper::adapter::fake::Fake;
 use lanekeeper::adapter::{Delivery, Verdict};
 use tokio::time::Instant;
 
-use self::trouble::{Dice, cut, operate, produce};
+use self::trouble::{cut, operate, produce};
 use super::bed::{Bed, LIMIT, Sub};
-use crate::support::wait_until;
+use crate::support::{Dice, wait_until};
 
 const RUNS: u64 = 3;
 const TROUBLE: Duration = Duration::from_secs(4);

@@ -1,38 +1,13 @@
 //! Those who make it hard: producers, an operator, a cutter of connections; and the dice by which
 //! they choose.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_postgres::Client;
 
-use crate::support::connect;
+use crate::support::{Dice, connect};
 
 /// Few enough that everybody meets in them.
 const SESSIONS: u64 = 24;
-
-/// SplitMix64: what it returns depends on the seed alone.
-#[derive(Clone)]
-pub struct Dice(Arc<AtomicU64>);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(Arc::new(AtomicU64::new(seed)))
-    }
-
-    pub fn roll(&self, sides: u64) -> u64 {
-        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-
-    async fn pause(&self, up_to_ms: u64) {
-        sleep(Duration::from_millis(self.roll(up_to_ms))).await;
-    }
-}
 
 /// What a producer was promised: (session, seq) of committed transactions.
 pub type Promised = Vec<(String, i64)>;

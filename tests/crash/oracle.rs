@@ -1,0 +1,386 @@
+//! What must hold, whatever happened: judged from the producers' ledger, the log, the lanes' state
+//! and the receiver's record, none of which believes the others.
+//!
+//! Repeats are allowed where something was cut: one for each cause that could lose a settlement or an
+//! answer. Without any cause there must be none.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+
+use uuid::Uuid;
+
+use crate::ledger::{Entry, Fate};
+
+#[cfg(test)]
+mod tests;
+
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    pub name: &'static str,
+    /// `None`: every type.
+    pub events: Option<&'static [&'static str]>,
+    /// 0: for ever.
+    pub max_attempts: u32,
+}
+
+impl Subscription {
+    fn wants(&self, event: &Logged) -> bool {
+        self.events
+            .is_none_or(|types| types.contains(&event.event_type.as_str()))
+    }
+}
+
+/// A row of the log.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    pub seq: i64,
+    pub id: Uuid,
+    pub event_type: String,
+}
+
+/// A line of the receiver's record, in the order in which it was written.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub at_ms: i64,
+    pub subscription: String,
+    pub session: String,
+    pub seq: i64,
+    pub id: Uuid,
+    pub attempt: u32,
+    pub sender: usize,
+}
+
+/// Subscription and session.
+pub type LaneName = (String, String);
+
+#[derive(Clone, Debug, Default)]
+pub struct Lane {
+    pub cursor: i64,
+    /// Events that came to an outcome other than plain delivery.
+    pub outcomes: BTreeMap<i64, String>,
+}
+
+#[derive(Default)]
+pub struct Case {
+    pub subscriptions: Vec<Subscription>,
+    pub ledger: HashMap<Uuid, Entry>,
+    pub log: BTreeMap<String, Vec<Logged>>,
+    pub lanes: BTreeMap<LaneName, Lane>,
+    pub arrivals: Vec<Arrival>,
+    /// What happened that may make one event come once more.
+    pub causes: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Violation {
+    /// Committed and not in the log.
+    Lost {
+        session: String,
+        id: Uuid,
+    },
+    /// Told another seq, session or type than what is in the log.
+    Mistold {
+        session: String,
+        seq: i64,
+    },
+    RolledBackInLog {
+        session: String,
+        seq: i64,
+    },
+    RolledBackDelivered {
+        session: String,
+        seq: i64,
+    },
+    /// Not in the log, nor anywhere.
+    Invented {
+        session: String,
+        seq: i64,
+    },
+    GapInLog {
+        session: String,
+        seq: i64,
+    },
+    /// Delivered to a subscription that did not ask for it.
+    Unwanted {
+        lane: LaneName,
+        seq: i64,
+    },
+    /// An event came first before one that precedes it had come or had an outcome.
+    Overtook {
+        lane: LaneName,
+        seq: i64,
+        open: i64,
+    },
+    /// A repeated stretch left one out.
+    Skipped {
+        lane: LaneName,
+        seq: i64,
+        after: i64,
+    },
+    SettledUndelivered {
+        lane: LaneName,
+        seq: i64,
+    },
+    Undelivered {
+        lane: LaneName,
+        seq: i64,
+    },
+    TooOften {
+        lane: LaneName,
+        seq: i64,
+        times: usize,
+        causes: usize,
+    },
+    TooManyAttempts {
+        lane: LaneName,
+        seq: i64,
+        attempt: u32,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Case {
+    /// After everything was healed and settled: every way in which it is wrong.
+    pub fn judge(&self) -> Vec<Violation> {
+        let mut found = BTreeSet::new();
+        self.judge_log(&mut found);
+        self.judge_ids(&mut found);
+        let mut by_lane: HashMap<(&str, &str), Vec<&Arrival>> = HashMap::new();
+        for arrival in &self.arrivals {
+            let lane = (arrival.subscription.as_str(), arrival.session.as_str());
+            by_lane.entry(lane).or_default().push(arrival);
+        }
+        for subscription in &self.subscriptions {
+            for (session, log) in &self.log {
+                let arrivals = by_lane.remove(&(subscription.name, session.as_str()));
+                let name = (subscription.name.to_owned(), session.clone());
+                let lane = Course {
+                    due: log
+                        .iter()
+                        .filter(|event| subscription.wants(event))
+                        .map(|event| event.seq)
+                        .collect(),
+                    state: self.lanes.get(&name).cloned().unwrap_or_default(),
+                    arrivals: arrivals.unwrap_or_default(),
+                    name,
+                };
+                lane.judge(subscription, self.causes, &mut found);
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// While it runs: what a lane's cursor has passed came, or has an outcome.
+    pub fn settled_undelivered(&self) -> Vec<Violation> {
+        let came: HashSet<(&str, &str, i64)> = self
+            .arrivals
+            .iter()
+            .map(|one| (one.subscription.as_str(), one.session.as_str(), one.seq))
+            .collect();
+        let mut found = Vec::new();
+        for subscription in &self.subscriptions {
+            for ((name, session), lane) in &self.lanes {
+                if name != subscription.name {
+                    continue;
+                }
+                for event in self.log.get(session).into_iter().flatten() {
+                    let seq = event.seq;
+                    if seq <= lane.cursor
+                        && subscription.wants(event)
+                        && !lane.outcomes.contains_key(&seq)
+                        && !came.contains(&(subscription.name, session.as_str(), seq))
+                    {
+                        let lane = (name.clone(), session.clone());
+                        found.push(Violation::SettledUndelivered { lane, seq });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn judge_log(&self, found: &mut BTreeSet<Violation>) {
+        let mut logged = HashSet::new();
+        for (session, log) in &self.log {
+            for (place, event) in log.iter().enumerate() {
+                let (session, seq) = (session.clone(), event.seq);
+                logged.insert(event.id);
+                if usize::try_from(seq) != Ok(place + 1) {
+                    found.insert(Violation::GapInLog { session, seq });
+                    break;
+                }
+                match self.ledger.get(&event.id) {
+                    None => found.insert(Violation::Invented { session, seq }),
+                    Some(entry) => match entry.fate {
+                        Fate::RolledBack => {
+                            found.insert(Violation::RolledBackInLog { session, seq })
+                        }
+                        Fate::Committed { seq: told } if told != seq => {
+                            found.insert(Violation::Mistold { session, seq })
+                        }
+                        _ if entry.session != session || entry.event_type != event.event_type => {
+                            found.insert(Violation::Mistold { session, seq })
+                        }
+                        _ => false,
+                    },
+                };
+            }
+        }
+        for (id, entry) in &self.ledger {
+            if matches!(entry.fate, Fate::Committed { .. }) && !logged.contains(id) {
+                let (session, id) = (entry.session.clone(), *id);
+                found.insert(Violation::Lost { session, id });
+            }
+        }
+    }
+
+    /// Only what was committed arrives, and as what it was committed.
+    fn judge_ids(&self, found: &mut BTreeSet<Violation>) {
+        let log: HashMap<Uuid, (&str, i64)> = self
+            .log
+            .iter()
+            .flat_map(|(session, log)| {
+                log.iter()
+                    .map(move |event| (event.id, (session.as_str(), event.seq)))
+            })
+            .collect();
+        for arrival in &self.arrivals {
+            let (session, seq) = (arrival.session.clone(), arrival.seq);
+            let entry = self.ledger.get(&arrival.id);
+            if entry.is_some_and(|entry| entry.fate == Fate::RolledBack) {
+                found.insert(Violation::RolledBackDelivered { session, seq });
+            } else if log.get(&arrival.id) != Some(&(session.as_str(), seq)) {
+                found.insert(Violation::Invented { session, seq });
+            }
+        }
+    }
+}
+
+/// One lane and what came of it, in the order of arrival.
+struct Course<'a> {
+    name: LaneName,
+    due: Vec<i64>,
+    state: Lane,
+    arrivals: Vec<&'a Arrival>,
+}
+
+impl Course<'_> {
+    fn judge(&self, subscription: &Subscription, causes: usize, found: &mut BTreeSet<Violation>) {
+        let lane = || self.name.clone();
+        let places: HashMap<i64, usize> = self.due.iter().copied().zip(0..).collect();
+        let excused = |place: usize| self.state.outcomes.contains_key(&self.due[place]);
+        let mut came = vec![0_usize; self.due.len()];
+        // The first place that has neither come nor an outcome.
+        let mut open = 0;
+        let mut last: Option<(usize, usize)> = None;
+        let mut earlier = None;
+        let mut strays = 0;
+        for arrival in &self.arrivals {
+            let seq = arrival.seq;
+            let Some(&place) = places.get(&seq) else {
+                found.insert(Violation::Unwanted { lane: lane(), seq });
+                continue;
+            };
+            while open < came.len() && (came[open] > 0 || excused(open)) {
+                open += 1;
+            }
+            if place > open {
+                let open = self.due[open];
+                found.insert(Violation::Overtook {
+                    lane: lane(),
+                    seq,
+                    open,
+                });
+            }
+            // Whoever goes back repeats all from there; who takes over may begin anywhere behind.
+            if let Some((sender, before)) = last
+                && sender == arrival.sender
+                && place > before + 1
+                && !(before + 1..place).all(excused)
+            {
+                // A request that was given up may still arrive, once, in the midst of the next stretch.
+                strays += 1;
+                let goes_on = earlier.is_some_and(|at| (at..=at + 1).contains(&place));
+                if !goes_on || strays > causes {
+                    let after = self.due[before];
+                    found.insert(Violation::Skipped {
+                        lane: lane(),
+                        seq,
+                        after,
+                    });
+                }
+            }
+            earlier = last.map(|(_, place)| place);
+            last = Some((arrival.sender, place));
+            came[place] += 1;
+            if subscription.max_attempts > 0 && arrival.attempt > subscription.max_attempts {
+                let attempt = arrival.attempt;
+                found.insert(Violation::TooManyAttempts {
+                    lane: lane(),
+                    seq,
+                    attempt,
+                });
+            }
+        }
+        for (place, times) in came.into_iter().enumerate() {
+            let seq = self.due[place];
+            if times > 1 + causes {
+                found.insert(Violation::TooOften {
+                    lane: lane(),
+                    seq,
+                    times,
+                    causes,
+                });
+            }
+            if times == 0 && !excused(place) {
+                found.insert(if seq <= self.state.cursor {
+                    Violation::SettledUndelivered { lane: lane(), seq }
+                } else {
+                    Violation::Undelivered { lane: lane(), seq }
+                });
+            }
+        }
+    }
+}
+
+/// Sees that what is settled stays settled.
+#[derive(Default)]
+pub struct Terminal {
+    seen: BTreeMap<LaneName, Lane>,
+}
+
+impl Terminal {
+    /// A crash of the server may take back the settlements of its last moments, which are not flushed:
+    /// what was seen before it does not count after it.
+    pub fn forget(&mut self) {
+        self.seen.clear();
+    }
+
+    /// What went back since the last look.
+    pub fn look(&mut self, lanes: BTreeMap<LaneName, Lane>) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, before) in &self.seen {
+            let Some(now) = lanes.get(name) else {
+                found.push(format!("{name:?} is gone"));
+                continue;
+            };
+            if now.cursor < before.cursor {
+                let (was, is) = (before.cursor, now.cursor);
+                found.push(format!("{name:?}: the cursor went back from {was} to {is}"));
+            }
+            for (seq, kind) in &before.outcomes {
+                if now.outcomes.get(seq) != Some(kind) {
+                    let is = now.outcomes.get(seq);
+                    found.push(format!("{name:?} {seq}: {kind} became {is:?}"));
+                }
+            }
+        }
+        self.seen = lanes;
+        found
+    }
+}

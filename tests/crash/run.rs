@@ -1,0 +1,144 @@
+//! One run: a load, the faults of its plan, healing, and the oracle's verdict.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::ground::Ground;
+use crate::ledger::Ledger;
+use crate::monitor::Monitor;
+use crate::oracle::Case;
+use crate::plan::{Fault, Plan};
+use crate::scene::{SUBSCRIPTIONS, Scene, lanes, log};
+use crate::support::{Dice, Server};
+use crate::timeline::{Timeline, recovery_ms, stale};
+use crate::workload::Producers;
+
+/// After healing, everything that was committed is delivered within this.
+const DELIVERED_WITHIN: Duration = Duration::from_secs(60);
+/// The load goes on for this long after the last fault is healed.
+const LOAD_AFTER: Duration = Duration::from_millis(700);
+/// And takes at least this long.
+const LOAD_AT_LEAST: Duration = Duration::from_millis(2000);
+
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub faults: BTreeMap<Fault, usize>,
+    pub events: usize,
+    pub deliveries: usize,
+    pub duplicates: usize,
+    pub outcomes: usize,
+    /// Whether anything happened that allows duplicates.
+    pub may_repeat: bool,
+    /// Of SIGKILLs that nothing else interfered with, at the default settings.
+    pub kill_recovery_ms: Vec<i64>,
+    /// Of frozen workers that nothing else interfered with; with time-outs of a tenth, or the default ones.
+    pub frozen_soon_ms: Vec<i64>,
+    pub frozen_recovery_ms: Vec<i64>,
+    /// From the end of the last fault to the last settlement.
+    pub settled_ms: u64,
+}
+
+/// Runs a plan; panics with everything that was wrong. Gives the server back, if it had one.
+pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
+    eprintln!("{plan:?}\nagain with: make crash SEEDS={}", plan.seed);
+    let mut scene = Scene::new(ground, plan).await;
+    let monitor = Monitor::start(scene.ground.url(), scene.receiver.reader());
+    let ledger = Ledger::default();
+    let url = scene.producers_proxy.through(scene.ground.url());
+    let dice = Dice::new(plan.seed);
+    let begun = Instant::now();
+    let producers = Producers::start(&url, &dice, &ledger, plan.pause_ms);
+    let (deaths, bursts) = (monitor.deaths().clone(), producers.bursts().clone());
+    let mut timeline = Timeline::new(&mut scene, plan, deaths, bursts);
+    timeline.run(plan).await;
+    let (strikes, stopping) = (timeline.strikes, timeline.stopping);
+    let (inflicted, mut causes) = (timeline.inflicted, timeline.causes);
+    let healed = Instant::now();
+    eprintln!("{:>6} ms healed", begun.elapsed().as_millis());
+    sleep(LOAD_AFTER.max(LOAD_AT_LEAST.saturating_sub(begun.elapsed()))).await;
+    producers.stop().await;
+
+    let deadline = Instant::now() + DELIVERED_WITHIN;
+    while scene.unsettled().await > 0 {
+        if Instant::now() > deadline {
+            panic!("not delivered in time\n{}", scene.despair().await);
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    let settled_ms = u64::try_from(healed.elapsed().as_millis()).unwrap_or(u64::MAX);
+    // Those that were told to stop in the midst of it.
+    let only_stops = plan.faults().all(|fault| fault == Fault::StopWorker);
+    for ended in stopping {
+        let status = ended.await.unwrap();
+        assert!(!only_stops || status.success(), "{status}");
+    }
+    let lanes = lanes(&scene.client).await.unwrap();
+    let log = log(&scene.client).await.unwrap();
+    let mut wrong = monitor.stop().await;
+    for place in &mut scene.workers {
+        let status = place.process.take().expect("an employee").stop().await;
+        if !status.success() {
+            wrong.push(format!("a worker ended with {status}"));
+        }
+    }
+
+    let arrivals = scene.receiver.reader().more();
+    causes += scene.receiver_proxy.halved();
+    let case = Case {
+        subscriptions: SUBSCRIPTIONS.to_vec(),
+        ledger: ledger.entries(),
+        log,
+        lanes,
+        arrivals,
+        causes,
+    };
+    wrong.extend(case.judge().iter().map(ToString::to_string));
+    for strike in &strikes {
+        let sent = stale(strike, &case.arrivals);
+        if sent > strike.held.len() {
+            wrong.push(format!(
+                "a thawed worker sent {sent} events late: {strike:?}"
+            ));
+        }
+    }
+    let ids: HashSet<_> = case
+        .arrivals
+        .iter()
+        .map(|one| (one.id, &one.subscription))
+        .collect();
+    // Where nothing else interfered.
+    let recovered = |fault: Fault, soon: bool| {
+        let alone = plan.soon == soon && plan.faults().all(|one| one == fault);
+        let struck = strikes
+            .iter()
+            .filter(|strike| alone && strike.fault == fault);
+        struck
+            .filter_map(|strike| recovery_ms(strike, &case.arrivals))
+            .collect::<Vec<_>>()
+    };
+    let report = Report {
+        events: case.log.values().map(Vec::len).sum(),
+        deliveries: case.arrivals.len(),
+        duplicates: case.arrivals.len() - ids.len(),
+        outcomes: case.lanes.values().map(|lane| lane.outcomes.len()).sum(),
+        may_repeat: causes > 0,
+        kill_recovery_ms: recovered(Fault::KillWorker, false),
+        frozen_soon_ms: recovered(Fault::FreezeWorker, true),
+        frozen_recovery_ms: recovered(Fault::FreezeWorker, false),
+        faults: inflicted,
+        settled_ms,
+    };
+    if !wrong.is_empty() {
+        wrong.truncate(40);
+        panic!(
+            "{}\n{report:?}\n{}",
+            wrong.join("\n"),
+            scene.despair().await
+        );
+    }
+    eprintln!("{report:?}");
+    let Scene { ground, .. } = scene;
+    (report, ground.clear().await)
+}
