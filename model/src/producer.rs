@@ -1,6 +1,6 @@
 //! Producers: `lanekeeper.enqueue` in a transaction that may hold more than one call (I1, I13).
 //!
-//! Left out: filters, priorities, dedupe keys, bulk calls (they lock all sessions first and are one
+//! Source: `enqueue` of `migrations/0009_append.sql`. Left out: filters, priorities, dedupe keys, bulk calls (they lock all sessions first and are one
 //! append to each otherwise), and days.
 
 use crate::scenario::{Isolation, Mutation, Scenario};
@@ -103,6 +103,24 @@ pub fn append_lock(scenario: &Scenario, state: &mut State, p: usize) {
     }
     producer.seq = newest + own_events(producer, session) + 1;
     producer.stage = Stage::Locked;
+    let newest = producer.seq - 1;
+    let look = |lane: usize| wants_token(state, p, lane, newest);
+    // At REPEATABLE READ, and for a session's first event, nothing is left to this look.
+    state.producers[p].look = transaction.isolation == Isolation::RepeatableRead
+        || newest == 0
+        || scenario
+            .lanes_of(transaction.sessions[usize::from(state.producers[p].next)])
+            .any(look);
+}
+
+/// By what this statement sees: whether the lane was idle before the event after `newest`.
+fn wants_token(state: &State, p: usize, lane: usize, newest: u8) -> bool {
+    let row = &state.database.lanes[lane];
+    let cursor = match state.producers[p].snapshot {
+        Some(old) => old.cursors[lane],
+        None => row.cursor,
+    };
+    !row.parked && cursor >= newest
 }
 
 fn own_events(producer: &Producer, session: usize) -> u8 {
@@ -126,23 +144,19 @@ pub fn append(scenario: &Scenario, state: &mut State, p: usize) {
         state.broken.seq = true;
     }
     let newest = producer.seq - 1;
-    let lanes = state.database.lanes;
-    let producer = &mut state.producers[p];
     let mut inserted = false;
     for lane in scenario.lanes_of(session) {
-        let cursor = match producer.snapshot {
-            Some(old) => old.cursors[lane],
-            None => lanes[lane].cursor,
-        };
         let always = fixed && !scenario.lacks(Mutation::NoTokenAtRepeatableRead);
-        if always || !lanes[lane].parked && cursor >= newest {
-            producer.tokens[lane] += 1;
+        if always || producer.look && wants_token(state, p, lane, newest) {
+            state.producers[p].tokens[lane] += 1;
             inserted = true;
         }
     }
+    let producer = &mut state.producers[p];
     producer.events[usize::from(producer.next)] = Some((session, producer.seq));
     producer.next += 1;
     producer.seq = 0;
+    producer.look = false;
     if !fixed {
         producer.snapshot = None;
     }

@@ -237,6 +237,8 @@ pub struct Producer {
     pub next: u8,
     /// The seq of that event, once the append lock is held.
     pub seq: u8,
+    /// Some lane may have nobody to notice that event.
+    pub look: bool,
     /// What it inserted: session and seq.
     pub events: [Option<(u8, u8)>; EVENTS],
     /// Tokens that it inserted, per lane.

@@ -31,9 +31,10 @@ pub enum Step {
     /// The first statement of a REPEATABLE READ transaction takes its snapshot.
     Snapshot(usize),
     /// `pg_advisory_xact_lock(append_lock(…))` is granted, and the next statement reads the newest
-    /// seq: nobody else can append in between.
+    /// seq, which nobody can change in between, and looks whether some lane may be idle.
     AppendLock(usize),
-    /// The event and its tokens are inserted, by the progress that this statement sees.
+    /// The event is inserted; and where some lane may be idle, a token for each that is by the progress
+    /// that this statement sees.
     Append(usize),
     /// `lanekeeper.ring`: the probe of the doorbell.
     Ring(usize),
