@@ -14,8 +14,10 @@ SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)'
 FEATURES := --features crash-points
 TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets $(FEATURES)
 
+MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run --no-fail-fast,test) --test it
+
 .DEFAULT_GOAL := help
-.PHONY: help build test lint crash demo bench fmt clean
+.PHONY: help build test crash matrix lint demo bench fmt clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +30,12 @@ test: lint ## Everything that CI checks
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --locked $(FEATURES)
+
+matrix: ## Integration tests on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
+	scripts/install-requirements.sh pgbouncer
+	$(CARGO) build --locked
+	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
+		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
 
 lint: ## Formatting, lints, shell syntax
 	scripts/install-requirements.sh postgres rustfmt clippy

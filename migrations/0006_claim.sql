@@ -57,7 +57,7 @@ DROP FUNCTION lanekeeper.mark(bigint[], int[], smallint[], timestamptz[], bigint
 -- any point leaves them there.
 --
 -- p_bounds: no token of the route that was seen live is due earlier; '-infinity' walks all.
--- p_held: lanes that this connection holds already, in ascending order (session locks are
+-- p_held: lanes that the worker holds already, in ascending order (session locks are
 -- re-entrant, and every held lane's token may be walked: they are looked up by bisection).
 -- Returns one row of arrays. For each token that was taken: lane_ids to parked. A lane that has two
 -- tokens in one walk is there twice and is locked twice: the caller goes by the first and unlocks it

@@ -80,7 +80,10 @@ has_postgres() {
     for dir in $(printf '%s' "$PATH" | tr ':' ' ') \
         "$(pg_config --bindir 2>/dev/null || :)" \
         /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /usr/libexec/postgresql* \
-        /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin /usr/local/pgsql*/bin \
+        /usr/lib/postgresql*/bin /usr/lib64/postgresql-*/bin /opt/local/lib/postgresql*/bin \
+        /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin \
+        /home/linuxbrew/.linuxbrew/opt/postgresql*/bin \
+        /usr/local/pgsql*/bin /opt/PostgreSQL/*/bin /opt/pgsql*/bin /Library/PostgreSQL/*/bin \
         /Applications/Postgres.app/Contents/Versions/*/bin; do
         [ -x "$dir/postgres" ] && [ -x "$dir/initdb" ] || continue
         major=$("$dir/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')

@@ -52,7 +52,7 @@ async fn block(scratch: &Scratch, options: &Options, lanes: usize) -> Result<(),
     sink.expect(lanes);
     let watcher = scratch.connect().await?;
     let source = Arc::new(Source::new(Arc::clone(&sink)));
-    let worker = Worker::start(scratch.config(), options.worker.clone(), source).await?;
+    let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
     sink.wait().await?;
     backlog::settled(&watcher).await?;
     worker.stop().await;

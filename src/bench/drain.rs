@@ -87,7 +87,8 @@ pub async fn drain_loaded(
     let watcher = scratch.connect().await?;
     let source = Source::new(Arc::clone(&sink));
     let asked_at = source.asked_at();
-    let worker = Worker::start(scratch.config(), options.worker.clone(), Arc::new(source)).await?;
+    let worker =
+        Worker::start(scratch.database(), options.worker.clone(), Arc::new(source)).await?;
     sink.wait().await?;
     let ended_at = backlog::settled(&watcher).await?;
     worker.stop().await;

@@ -159,7 +159,7 @@ impl Case {
         let sink = Arc::new(Sink::default());
         sink.expect(self.clients * SESSIONS);
         let source = Arc::new(Source::new(Arc::clone(&sink)));
-        let worker = Worker::start(scratch.config(), options.worker.clone(), source).await?;
+        let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
         sink.wait().await?;
         Ok(Some(worker))
     }

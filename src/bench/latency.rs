@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Json;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 
 use super::backlog::{self, STREAM};
 use super::report::{Distribution, Line};
@@ -97,7 +97,7 @@ impl Adapter for Starts {
 async fn deliveries(scratch: &Scratch, options: &Options) -> Result<Samples, BenchError> {
     let (sender, mut starts) = mpsc::unbounded_channel();
     let source = Arc::new(Source::new(Arc::new(Starts(sender))));
-    let worker = Worker::start(scratch.config(), options.worker.clone(), source).await?;
+    let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
     let client = scratch.connect().await?;
     let statement = prepare(&client, ENQUEUE).await?;
     let payload = backlog::payload();
@@ -141,8 +141,8 @@ async fn enqueue(
 async fn notifications(scratch: &Scratch, count: usize) -> Result<Samples, BenchError> {
     let (sender, mut arrivals) = mpsc::unbounded_channel();
     let (listener, mut connection) = scratch
-        .config()
-        .connect(NoTls)
+        .database()
+        .connect()
         .await
         .map_err(BenchError::Connect)?;
     let reading = tokio::spawn(async move {

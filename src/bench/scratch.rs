@@ -1,13 +1,13 @@
 //! A database of the benchmark's own on the configured server.
 
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
 use super::BenchError;
-use crate::store::migrate;
+use crate::store::{Database, migrate};
 
 /// Names the database; it exists between [`Scratch::recreate`] and [`Scratch::remove`].
 pub struct Scratch {
-    server: Config,
+    server: Database,
     url: String,
     name: String,
 }
@@ -15,7 +15,7 @@ pub struct Scratch {
 impl Scratch {
     /// `url` is the configured database's, in either of the forms that PostgreSQL knows, and
     /// `server` the same parsed.
-    pub fn new(server: Config, url: &str) -> Self {
+    pub fn new(server: Database, url: &str) -> Self {
         let name = format!("lanekeeper_bench_{}", std::process::id());
         Self {
             server,
@@ -24,10 +24,10 @@ impl Scratch {
         }
     }
 
-    pub fn config(&self) -> Config {
-        let mut config = self.server.clone();
-        config.dbname(&self.name);
-        config
+    pub fn database(&self) -> Database {
+        self.server.with(|driver| {
+            driver.dbname(&self.name);
+        })
     }
 
     /// For a process that is to work on it.
@@ -36,7 +36,7 @@ impl Scratch {
     }
 
     pub async fn connect(&self) -> Result<Client, BenchError> {
-        connect(&self.config()).await
+        connect(&self.database()).await
     }
 
     /// A connection to the configured database itself.
@@ -75,8 +75,8 @@ impl Scratch {
 }
 
 /// Connects; the connection's task ends with the client.
-pub(super) async fn connect(config: &Config) -> Result<Client, BenchError> {
-    let (client, connection) = config.connect(NoTls).await.map_err(BenchError::Connect)?;
+pub(super) async fn connect(database: &Database) -> Result<Client, BenchError> {
+    let (client, connection) = database.connect().await.map_err(BenchError::Connect)?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(
@@ -130,7 +130,8 @@ mod tests {
             "postgres://me@%2Ftmp%2Fsocket:5433/app",
             "host=db port=5433 user=me dbname=app",
         ] {
-            let config: Config = with_database(url, "scratch").parse().unwrap();
+            let database: Database = with_database(url, "scratch").parse().unwrap();
+            let config = database.driver();
             assert_eq!(config.get_dbname(), Some("scratch"), "{url}");
             assert_eq!(config.get_user(), Some("me"), "{url}");
             assert_eq!(config.get_ports(), [5433], "{url}");

@@ -12,13 +12,12 @@ use std::process::{ExitCode, ExitStatus};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_postgres::NoTls;
 
 use super::Failure;
 use super::worker::Serving;
 use crate::config::Config;
 use crate::dev::{Data, DevError, Options, Postgres, default_data_dir};
-use crate::store;
+use crate::store::{self, Database};
 
 /// Run a private PostgreSQL, and a worker or a command on it
 #[derive(Debug, clap::Args)]
@@ -112,9 +111,8 @@ async fn beside(
 }
 
 async fn migrate(url: &str) -> Result<(), Failure> {
-    let (mut client, connection) = tokio_postgres::connect(url, NoTls)
-        .await
-        .map_err(Failure::failed)?;
+    let database: Database = url.parse().map_err(Failure::failed)?;
+    let (mut client, connection) = database.connect().await.map_err(Failure::failed)?;
     let migration = async {
         let migrated = store::migrate::migrate(&mut client).await.map(drop);
         drop(client);

@@ -44,6 +44,10 @@ pub struct Args {
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut checks = Vec::new();
+    if config.redis.url.is_some() {
+        let found = "redis.url is set, and this release does not use it";
+        checks.push(Check::ok("redis", found));
+    }
     match connect::open(&config.database).await {
         Ok(mut client) => examine(&mut client, &args, config, &mut checks).await?,
         Err(error) => checks.push(unreachable(error)),

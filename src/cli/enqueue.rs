@@ -158,15 +158,15 @@ impl From<AppendError> for Failure {
     fn from(error: AppendError) -> Self {
         let advice = error.advice().map(str::to_owned);
         let failure = match error {
+            unknown if unknown.is_outcome_unknown() => Self::later(unknown).advise(
+                "whether it was enqueued is not known: a message id or a dedupe key makes it safe \
+                 to repeat",
+            ),
             AppendError::Store(error) => match error.class() {
                 ErrorClass::Permanent => Self::failed(error).advise("nothing was enqueued"),
-                ErrorClass::Retryable => {
+                ErrorClass::Retryable | ErrorClass::ConnectionLost => {
                     Self::later(error).advise("nothing was enqueued: try again")
                 }
-                ErrorClass::ConnectionLost => Self::later(error).advise(
-                    "whether it was enqueued is not known: a message id or a dedupe key makes it \
-                     safe to repeat",
-                ),
             },
             refused => Self::failed(refused),
         };

@@ -13,8 +13,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::output;
 use crate::config::{Config, ConfigError, HookConfig};
 use crate::spool::Spool;
 use crate::store::connect::{self, ConnectError};
@@ -23,6 +24,7 @@ use crate::stream::hooks::double_fire::cursor_reports_itself;
 use crate::stream::hooks::emit::{Emitted, Emitter};
 use crate::stream::hooks::origin::Origin;
 use crate::stream::hooks::shape::AgentCli;
+use crate::stream::hooks::transcript;
 
 /// Report one hook call of an agent CLI; always exits 0.
 #[derive(Debug, clap::Args)]
@@ -44,32 +46,34 @@ pub struct Args {
 /// call then goes to the default spool.
 pub fn run(args: &Args, config: Result<Config, ConfigError>) -> ExitCode {
     let origin = Origin::now();
-    let report = catch_unwind(AssertUnwindSafe(|| hook(args, config, &origin)));
+    let mut said = Said::default();
+    let report = catch_unwind(AssertUnwindSafe(|| hook(args, config, &origin, &mut said)));
     if let Err(panic) = report {
-        tell(&format!(
+        said.add(format!(
             "the event may be lost: {}",
             panic_message(panic.as_ref())
         ));
     }
+    said.tell();
     ExitCode::SUCCESS
 }
 
-fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin) {
+fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin, said: &mut Said) {
     let config = config.unwrap_or_else(|error| {
-        tell(&format!(
+        said.add(format!(
             "the configuration cannot be used, its defaults are: {error}"
         ));
         Config::default()
     });
     let cli = match args.cli.as_deref().map(str::parse::<AgentCli>) {
         Some(Ok(cli)) => cli,
-        Some(Err(error)) => return tell(&format!("nothing is recorded: {error}")),
-        None => return tell("nothing is recorded: --cli is missing"),
+        Some(Err(error)) => return said.add(format!("nothing is recorded: {error}")),
+        None => return said.add("nothing is recorded: --cli is missing"),
     };
     let Some((bytes, whole)) = payload(args, &config.hook) else {
-        return;
+        return said.add("nothing is recorded: the payload is expected on standard input");
     };
-    let call = Call::read(cli, &bytes, whole, origin, &config.hook);
+    let mut call = Call::read(cli, &bytes, whole, origin, &config.hook);
     if !config.hook.allows(&call.record.event_type) {
         return;
     }
@@ -80,33 +84,48 @@ fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin) {
         return;
     }
     if let Some(note) = &call.note {
-        tell(note);
+        said.add(note);
     }
-    match emit(&call, &config) {
+    let spent = look_for_transcript(&mut call, &config.hook);
+    let budget = config.hook.timeout().saturating_sub(spent);
+    match emit(&call, &config, budget, said) {
         Emitted::Stored => {}
-        Emitted::Spooled { because } => tell(&format!("kept in the spool: {because}")),
-        Emitted::Rejected { because, kept_in } => tell(&format!(
+        Emitted::Spooled { because } => said.add(format!("kept in the spool: {because}")),
+        Emitted::Rejected { because, kept_in } => said.add(format!(
             "refused, kept in {}: {because}. See `lanekeeper spool --rejected`.",
             kept_in.display()
         )),
-        Emitted::Lost { because } => tell(&format!("the event is LOST: {because}")),
+        Emitted::Lost { because } => said.add(format!("the event is LOST: {because}")),
     }
 }
 
-fn emit(call: &Call, config: &Config) -> Emitted {
+/// Returns what it took of the call's budget.
+fn look_for_transcript(call: &mut Call, config: &HookConfig) -> Duration {
+    let started = Instant::now();
+    let home = transcript::codex_home(std::env::var_os("CODEX_HOME"), std::env::var_os("HOME"));
+    if let (Some(home), Some(session)) = (home, call.lacks_transcript()) {
+        let patience = transcript::PATIENCE.min(config.timeout() / 4);
+        let found = transcript::find_within(patience, home, session.to_owned());
+        if let Some(path) = found.as_deref().and_then(Path::to_str) {
+            call.set_transcript(path, config);
+        }
+    }
+    started.elapsed()
+}
+
+fn emit(call: &Call, config: &Config, budget: Duration, said: &mut Said) -> Emitted {
     let lost = |because: String| Emitted::Lost { because };
     let spool = match Spool::new(&config.spool) {
         Ok(spool) => spool,
         Err(error) => return lost(error.to_string()),
     };
     let database = match connect::settings(&config.database) {
-        Ok(mut database) => {
-            database.application_name("lanekeeper hook");
-            Some(database)
-        }
+        Ok(database) => Some(database.with(|driver| {
+            driver.application_name("lanekeeper hook");
+        })),
         Err(ConnectError::NotConfigured) => None,
         Err(error) => {
-            tell(&error.to_string());
+            said.add(error.to_string());
             None
         }
     };
@@ -121,7 +140,7 @@ fn emit(call: &Call, config: &Config) -> Emitted {
     let emitter = Emitter {
         database: database.as_ref(),
         spool: &spool,
-        budget: config.hook.timeout(),
+        budget,
     };
     let emitted = runtime.block_on(emitter.emit(&call.record));
     // Not to wait for a name lookup that hangs in the runtime's blocking pool.
@@ -129,13 +148,12 @@ fn emit(call: &Call, config: &Config) -> Emitted {
     emitted
 }
 
-/// The payload, and whether it is all of it.
+/// The payload, and whether it is all of it; none where it would come from a terminal.
 fn payload(args: &Args, config: &HookConfig) -> Option<(Vec<u8>, bool)> {
     if let Some(argument) = args.payload.last() {
         return Some((argument.as_encoded_bytes().to_vec(), true));
     }
     if std::io::stdin().is_terminal() {
-        tell("nothing is recorded: the payload is expected on standard input");
         return None;
     }
     Some(read_stdin(config.max_input_bytes, config.stdin_timeout()))
@@ -185,12 +203,29 @@ fn pump(mut input: impl Read, chunks: &SyncSender<Vec<u8>>) {
     }
 }
 
-fn tell(message: &str) {
-    // A closed standard error must not become a panic.
-    let _ = std::io::Write::write_fmt(
-        &mut std::io::stderr(),
-        format_args!("lanekeeper hook: {message}\n"),
-    );
+/// What a person should know of this call.
+#[derive(Default)]
+struct Said(Vec<String>);
+
+impl Said {
+    fn add(&mut self, message: impl Into<String>) {
+        self.0.push(message.into());
+    }
+
+    /// One line, however many lines the messages have: agents and their logs take lines.
+    fn tell(&self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let lines = self.0.iter().flat_map(|message| message.lines());
+        let lines: Vec<&str> = lines.map(str::trim).collect();
+        let line = lines.join("; ");
+        // A closed standard error must not become a panic.
+        let _ = std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("lanekeeper hook: {}\n", output::plain(&line)),
+        );
+    }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {

@@ -5,8 +5,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::store::inspect::{self, LaneStatus, SessionStatus};
+use crate::store::inspect::{self, LaneStatus, RegistryFilter, SessionStatus, TurnState};
 use crate::store::operate::LaneAction;
+use crate::stream::hooks::shape::AgentCli;
+
+mod registry;
 
 use super::Failure;
 use super::lane::{self, Change, ReasonArgs};
@@ -33,11 +36,18 @@ enum Command {
 #[command(after_help = "\
 Examples:
   lanekeeper session list
-  lanekeeper session list --stream hooks --limit 10 --output json")]
+  lanekeeper session list --turn running
+  lanekeeper session list --cli codex --limit 10 --output json")]
 struct ListArgs {
     /// Only sessions of this stream
     #[arg(long, value_name = "STREAM")]
     stream: Option<String>,
+    /// Only sessions of this agent CLI: claude-code, codex, gemini, cursor or opencode
+    #[arg(long, value_name = "CLI")]
+    cli: Option<AgentCli>,
+    /// Only agents' sessions whose turn is in this state
+    #[arg(long, value_enum, value_name = "STATE")]
+    turn: Option<TurnState>,
     #[command(flatten)]
     limit: LimitArgs,
     #[command(flatten)]
@@ -117,7 +127,16 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
         None => None,
     };
     let limit = args.limit.to_ask_for();
-    let mut sessions = inspect::sessions(&reading, stream_id, None, limit).await?;
+    let ids = if args.cli.is_some() || args.turn.is_some() {
+        let filter = RegistryFilter {
+            cli: args.cli.map(AgentCli::agent),
+            turn: args.turn,
+        };
+        Some(inspect::registered(&reading, filter, stream_id, limit).await?)
+    } else {
+        None
+    };
+    let mut sessions = inspect::sessions(&reading, stream_id, ids.as_deref(), limit).await?;
     drop(reading);
     args.limit.cut(&mut sessions);
     match args.output.output {
@@ -133,7 +152,7 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
     let reading = inspect::begin(&mut client).await?;
     let Name { stream, session } = &args.session;
     let session_id = inspect::find_session(&reading, stream, session).await?;
-    let sessions = inspect::sessions(&reading, None, Some(session_id), 1).await?;
+    let sessions = inspect::sessions(&reading, None, Some(&[session_id]), 1).await?;
     let ids = inspect::lanes_of_session(&reading, session_id, None).await?;
     let lanes = inspect::lanes(&reading, &ids).await?;
     drop(reading);
@@ -149,6 +168,13 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
         Output::Text => {
             print(&sessions)?;
             output::line("")?;
+            for entry in sessions
+                .iter()
+                .filter_map(|session| session.registry.as_ref())
+            {
+                registry::print(entry)?;
+                output::line("")?;
+            }
             lane::print_lanes(&lanes, Output::Text)?;
         }
     }
@@ -204,6 +230,13 @@ fn print(sessions: &[SessionStatus]) -> Result<(), Failure> {
                 session.lanes.to_string(),
                 session.parked.to_string(),
                 session.behind.to_string(),
+                or_dash(
+                    session
+                        .registry
+                        .as_ref()
+                        .and_then(|entry| entry.cli.clone()),
+                ),
+                or_dash(session.registry.as_ref().map(registry::turn)),
             ]
         })
         .collect();
@@ -217,6 +250,8 @@ fn print(sessions: &[SessionStatus]) -> Result<(), Failure> {
             "LANES",
             "PARKED",
             "BEHIND",
+            "CLI",
+            "TURN",
         ],
         &rows,
     )

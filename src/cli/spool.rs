@@ -1,17 +1,21 @@
 //! `lanekeeper spool`: sends what hook calls had to leave on this machine, or shows it.
 
-use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
+use super::Failure;
 use super::output::{self, Output, OutputArgs};
-use super::{Failure, connect};
 use crate::config::Config;
-use crate::spool::{self, DrainLimits, DrainReport, Rejection, Spool, SpoolError};
+use crate::spool::{self, DrainLimits, DrainReport, RetryReport, Spool, SpoolError};
+use crate::store::connect;
+use crate::store::producer::Producer;
+
+/// For one rejected record.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Send the events that wait on this machine, or show them
 #[derive(Debug, clap::Args)]
@@ -19,7 +23,9 @@ use crate::spool::{self, DrainLimits, DrainReport, Rejection, Spool, SpoolError}
 Examples:
   lanekeeper spool                 send everything that waits
   lanekeeper spool --watch         go on sending until told to stop
-  lanekeeper spool --rejected      what PostgreSQL will never take, and why")]
+  lanekeeper spool --rejected      what PostgreSQL would not take, and why
+  lanekeeper spool --retry-rejected
+                                   send that again, after the reason is gone")]
 pub struct Args {
     /// Send again and again, every spool.interval_ms, until SIGINT or SIGTERM
     #[arg(long)]
@@ -30,6 +36,9 @@ pub struct Args {
     /// Show what was refused for good, with the reasons
     #[arg(long, conflicts_with_all = ["watch", "list"])]
     pub rejected: bool,
+    /// Send what was refused once more; it goes behind what its sessions have by now
+    #[arg(long, conflicts_with_all = ["watch", "list", "rejected"])]
+    pub retry_rejected: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -38,7 +47,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Waiting {
     session: String,
-    events: usize,
+    events: u64,
     bytes: u64,
     file: String,
 }
@@ -60,6 +69,8 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         list(&spool, form)?;
     } else if args.rejected {
         rejected(&spool, form)?;
+    } else if args.retry_rejected {
+        return retry(&spool, config, form).await;
     } else if args.watch {
         watch(&spool, config, form).await?;
     } else {
@@ -73,13 +84,22 @@ async fn once(spool: &Spool, config: &Config) -> Result<DrainReport, Failure> {
     if spool.files().map_err(Failure::failed)?.is_empty() {
         return Ok(DrainReport::default());
     }
-    let client = connect(config).await?;
-    spool::drain(&client, spool, &DrainLimits::default())
+    let producer = producer(config).await?;
+    spool::drain(&producer, spool, &DrainLimits::default())
         .await
-        .map_err(|error| match error {
-            SpoolError::Enqueue { .. } => Failure::later(error),
-            _ => Failure::failed(error),
-        })
+        .map_err(failure)
+}
+
+async fn producer(config: &Config) -> Result<Producer, Failure> {
+    let client = super::connect(config).await?;
+    Ok(Producer::new(client, connect::settings(&config.database)?))
+}
+
+fn failure(error: SpoolError) -> Failure {
+    match error {
+        SpoolError::Append { .. } => Failure::later(error),
+        _ => Failure::failed(error),
+    }
 }
 
 async fn watch(spool: &Spool, config: &Config, form: Output) -> Result<(), Failure> {
@@ -156,11 +176,20 @@ fn list(spool: &Spool, form: Output) -> Result<(), Failure> {
 }
 
 fn rejected(spool: &Spool, form: Output) -> Result<(), Failure> {
-    let paths = spool.rejected().map_err(Failure::failed)?;
-    let mut rows = paths
-        .iter()
-        .map(|path| refused(path))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut rows = Vec::new();
+    for path in spool.rejected().map_err(Failure::failed)? {
+        match Spool::read_rejected(&path) {
+            Ok((rejection, record)) => rows.push(Refused {
+                rejected_at: rejection.rejected_at.to_string(),
+                session: record.session,
+                event_type: record.event_type,
+                reason: rejection.reason,
+                file: path.display().to_string(),
+            }),
+            // One bad file hides no other.
+            Err(error) => output::note(error.to_string()),
+        }
+    }
     rows.sort_by(|a, b| a.rejected_at.cmp(&b.rejected_at));
     if form == Output::Json {
         return rows.iter().try_for_each(output::json_line);
@@ -179,16 +208,27 @@ fn rejected(spool: &Spool, form: Output) -> Result<(), Failure> {
     output::table(["REJECTED AT", "SESSION", "TYPE", "REASON", "FILE"], &rows)
 }
 
-fn refused(path: &Path) -> Result<Refused, Failure> {
-    let text = fs::read(path).map_err(Failure::failed)?;
-    let rejection: Rejection = serde_json::from_slice(&text).map_err(Failure::failed)?;
-    let record: spool::Record =
-        serde_json::from_str(rejection.record.get()).map_err(Failure::failed)?;
-    Ok(Refused {
-        rejected_at: rejection.rejected_at.to_string(),
-        session: record.session,
-        event_type: record.event_type,
-        reason: rejection.reason,
-        file: path.display().to_string(),
-    })
+async fn retry(spool: &Spool, config: &Config, form: Output) -> Result<ExitCode, Failure> {
+    let report = if spool.rejected().map_err(Failure::failed)?.is_empty() {
+        RetryReport::default()
+    } else {
+        let producer = producer(config).await?;
+        spool::retry_rejected(&producer, spool, STATEMENT_TIMEOUT)
+            .await
+            .map_err(failure)?
+    };
+    if form == Output::Json {
+        output::json_line(&report)?;
+    } else {
+        output::line(format!(
+            "{} events sent, {} of them were there already",
+            report.events + report.duplicates,
+            report.duplicates
+        ))?;
+        for kept in &report.kept {
+            let reason = output::plain(&kept.reason);
+            output::line(format!("kept in {}: {reason}", kept.file.display()))?;
+        }
+    }
+    Ok(ExitCode::from(u8::from(!report.kept.is_empty())))
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_postgres::NoTls;
 use tokio_util::sync::CancellationToken;
+
+mod registry;
 
 use super::Failure;
 use crate::adapter::{self, Environment};
@@ -16,8 +17,14 @@ use crate::config::{Config, WorkerConfig};
 use crate::engine::{Destination, DestinationSource, Stopped, Worker, WorkerSettings};
 use crate::http;
 use crate::spool::{self, DrainLimits, DrainReport, Spool};
-use crate::store::connect;
+use crate::store::producer::Producer;
 use crate::store::subscription::Subscription;
+use crate::store::{Database, connect};
+use crate::stream::hooks::registry::SessionRegistry;
+use crate::subscription::built_in;
+
+/// For the connection that sends spooled events; the next round tries again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Deliver events until SIGTERM or SIGINT
 #[derive(Debug, clap::Args)]
@@ -48,12 +55,7 @@ async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
 }
 
 /// Sends what hook calls on this machine had to leave behind, until the end.
-async fn drain_spool(
-    spool: Spool,
-    database: tokio_postgres::Config,
-    every: Duration,
-    ended: CancellationToken,
-) {
+async fn drain_spool(spool: Spool, database: Database, every: Duration, ended: CancellationToken) {
     loop {
         tokio::select! {
             () = ended.cancelled() => return,
@@ -82,11 +84,13 @@ async fn drain_spool(
 
 async fn drain_once(
     spool: &Spool,
-    database: &tokio_postgres::Config,
+    database: &Database,
 ) -> Result<DrainReport, Box<dyn std::error::Error + Send + Sync>> {
-    let (client, connection) = database.connect(NoTls).await?;
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, database.connect());
+    let (client, connection) = connecting.await??;
     tokio::spawn(connection);
-    Ok(spool::drain(&client, spool, &DrainLimits::default()).await?)
+    let producer = Producer::new(client, database.clone());
+    Ok(spool::drain(&producer, spool, &DrainLimits::default()).await?)
 }
 
 /// A worker and its HTTP listener.
@@ -98,7 +102,7 @@ pub struct Serving {
 
 impl Serving {
     /// Starts both, on the database that `database` names.
-    pub async fn start(config: &Config, database: tokio_postgres::Config) -> Result<Self, Failure> {
+    pub async fn start(config: &Config, database: Database) -> Result<Self, Failure> {
         let listener = TcpListener::bind(config.http.listen)
             .await
             .map_err(|source| {
@@ -112,9 +116,11 @@ impl Serving {
         let adapters = Adapters {
             environment: Environment::of_process(config.worker.allow_private_targets),
         };
+        let registry_on = database.clone();
         let worker = Worker::start(database, settings(config), Arc::new(adapters))
             .await
             .map_err(Failure::failed)?;
+        registry::switch(registry_on, config.worker.registry).await;
         let ended = CancellationToken::new();
         let router = http::health::router(worker.probe());
         let shutdown = ended.clone().cancelled_owned();
@@ -183,6 +189,9 @@ impl DestinationSource for Adapters {
         &self,
         subscription: &Subscription,
     ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
+        if subscription.adapter == built_in::REGISTRY {
+            return Ok(Destination::Handler(Arc::new(SessionRegistry)));
+        }
         adapter::build(
             &subscription.adapter,
             &subscription.name,
@@ -211,7 +220,8 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
     } = config.worker;
     WorkerSettings {
         lane_connections,
-        handler_connections: 0,
+        // Opened where the session registry is in force: the one handler that this program has.
+        handler_connections: 1,
         pool_size: config.database.pool_size,
         max_lanes,
         prefetch_bytes,
@@ -223,7 +233,16 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         mark_after: Duration::from_millis(mark_after_ms),
         shutdown_grace: Duration::from_millis(shutdown_grace_ms),
         max_crashes: i32::try_from(max_crashes).unwrap_or(i32::MAX),
-        retention_days: i32::try_from(config.retention.days).unwrap_or(i32::MAX),
-        dedupe_days: i32::try_from(config.retention.dedupe_days).unwrap_or(i32::MAX),
+        retention_days: days(config.retention.days),
+        dedupe_days: days(config.retention.dedupe_days),
+        outcome_days: days(config.retention.outcome_days),
+        history_days: days(config.retention.history_days),
+        dead_letter_days: days(config.retention.dead_letter_days),
+        session_days: days(config.retention.session_days),
     }
+}
+
+/// Loaded settings are far below the limit.
+fn days(days: u32) -> i32 {
+    i32::try_from(days).unwrap_or(i32::MAX)
 }

@@ -8,7 +8,7 @@ use std::str::FromStr as _;
 use tracing_subscriber::EnvFilter;
 
 use super::secret::{MASK, Secret};
-use super::{Config, Problem, range};
+use super::{Config, ConnectionString, Problem, SslMode, SslParameters, range};
 
 /// The server frees the locks of a vanished node after this long at the earliest.
 const LOCKS_FREED_AFTER_MS: u64 = 10_000;
@@ -102,12 +102,20 @@ impl Check<'_> {
             hook,
             ..
         } = self.config;
-        if let Some(Err(error)) = database.url.as_ref().map(postgres_url) {
-            self.refuse(
+        match database.url.as_ref().map(postgres_url) {
+            Some(Err(error)) => self.refuse(
                 "database.url",
                 MASK,
                 format!("must be a PostgreSQL URL: {error}"),
-            );
+            ),
+            // The two together, since one counts where the other is silent.
+            Some(Ok(ssl)) => {
+                if let Err(error) = ssl.or(database.ssl()).check() {
+                    let mode = database.sslmode.map_or("", SslMode::as_str);
+                    self.refuse("database.sslmode", mode, error.to_string());
+                }
+            }
+            None => {}
         }
         if let Some(Err(error)) = redis.url.as_ref().map(|url| url::Url::parse(url.expose())) {
             self.refuse("redis.url", MASK, format!("must be a URL: {error}"));
@@ -133,15 +141,18 @@ impl Check<'_> {
     }
 }
 
-fn postgres_url(url: &Secret) -> Result<(), String> {
-    use std::error::Error as _;
-
-    match tokio_postgres::Config::from_str(url.expose()) {
-        Ok(_) => Ok(()),
-        // The cause names options, never their values.
-        Err(error) => Err(error
-            .source()
-            .map_or_else(|| error.to_string(), ToString::to_string)),
+/// What the URL says of TLS.
+fn postgres_url(url: &Secret) -> Result<SslParameters, String> {
+    match ConnectionString::from_str(url.expose()) {
+        Ok(string) => Ok(string.ssl),
+        // The innermost cause names options, never their values.
+        Err(error) => {
+            let mut innermost: &dyn std::error::Error = &error;
+            while let Some(cause) = innermost.source() {
+                innermost = cause;
+            }
+            Err(innermost.to_string())
+        }
     }
 }
 
@@ -192,6 +203,20 @@ mod tests {
         let found = refused(|config| config.http.listen = ([0, 0, 0, 0], 8080).into());
         assert!(found[0].contains("loopback"), "{found:?}");
         assert!(refused(|config| config.http.listen = "[::1]:0".parse().unwrap()).is_empty());
+    }
+
+    #[test]
+    fn tls_that_cannot_be_kept_is_refused_whether_the_url_says_it_or_not() {
+        let found = refused(|config| {
+            config.database.url = Some(Secret::new("postgres://db?sslrootcert=system"));
+            config.database.sslmode = Some(SslMode::Require);
+        });
+        assert!(found[0].contains("database.sslmode = require"), "{found:?}");
+        assert!(found[0].contains("verify-full"), "{found:?}");
+        let found = refused(|config| {
+            config.database.url = Some(Secret::new("postgres://db?sslmode=full"));
+        });
+        assert!(found[0].contains("sslmode must be"), "{found:?}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The layer of the environment: `LANEKEEPER_<SECTION>__<KEY>` over `DATABASE_URL`, `REDIS_URL`
-//! and `RUST_LOG`, and `…_FILE` for secrets.
+//! The layer of the environment: `LANEKEEPER_<SECTION>__<KEY>` over `DATABASE_URL`, `REDIS_URL`,
+//! `RUST_LOG` and libpq's `PGSSL…`, and `…_FILE` for secrets.
 //!
 //! An empty variable counts as unset: deployment tools set what they have no value for.
 
@@ -26,8 +26,12 @@ const OTHERS: [&str; 4] = [
 ];
 
 /// Variables that other programs read too; our own are stronger.
-const SHARED: [(&str, &str); 3] = [
+const SHARED: [(&str, &str); 7] = [
     ("DATABASE_URL", "database.url"),
+    ("PGSSLMODE", "database.sslmode"),
+    ("PGSSLROOTCERT", "database.sslrootcert"),
+    ("PGSSLCERT", "database.sslcert"),
+    ("PGSSLKEY", "database.sslkey"),
     ("REDIS_URL", "redis.url"),
     ("RUST_LOG", "log.filter"),
 ];

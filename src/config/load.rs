@@ -117,6 +117,8 @@ mod tests {
     use std::io::Write as _;
     use std::path::PathBuf;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     /// A configuration file that goes with the test.
@@ -278,5 +280,75 @@ mod tests {
         assert!(refused.contains("database.url = ***"), "{refused}");
         assert!(refused.contains("redis.url = ***"), "{refused}");
         assert!(!refused.contains("hunter2"), "{refused}");
+    }
+
+    /// A key of the file or a variable of the environment: known, nearly known, or anything.
+    fn key() -> impl Strategy<Value = String> {
+        let known: Vec<String> = schema::flatten(&Config::default()).into_keys().collect();
+        prop_oneof![
+            4 => prop::sample::select(known.clone()),
+            1 => (prop::sample::select(known), any::<prop::sample::Index>()).prop_map(|(key, at)| {
+                let mut key = key;
+                key.remove(at.index(key.len()));
+                key
+            }),
+            1 => "[a-z_]{0,8}\\.[a-z_]{0,8}",
+        ]
+    }
+
+    fn value() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[0-9]{1,25}",
+            "-?[0-9]{1,3}",
+            ".{0,20}",
+            Just("true".to_owned()),
+            Just("verify-full".to_owned()),
+            Just("hunter2".to_owned()),
+            Just("postgres://me:hunter2@db/app?sslmode=verify-full".to_owned()),
+            Just("redis://:hunter2@cache:6379".to_owned()),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn any_file_and_environment_is_taken_or_refused_with_reasons_and_no_secret(
+            file in prop::collection::vec((key(), value(), any::<bool>()), 0..6),
+            variables in prop::collection::vec((key(), value()), 0..6),
+        ) {
+            let mut text = String::new();
+            for (key, value, quoted) in &file {
+                let (section, name) = key.split_once('.').unwrap_or(("", key));
+                let value = if *quoted { toml::Value::from(value.as_str()).to_string() } else { value.clone() };
+                text.push_str(&format!("[{section}]\n{name} = {value}\n"));
+            }
+            let variables: Vec<(String, String)> = variables
+                .into_iter()
+                .map(|(key, value)| (format!("LANEKEEPER_{}", key.to_uppercase().replace('.', "__")), value.replace('\0', "")))
+                .collect();
+            let borrowed: Vec<(&str, &str)> = variables.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+            let secrets = |key: &str| key == "database.url" || key == "redis.url";
+            match load_with(&text, &borrowed) {
+                Ok(config) => {
+                    for setting in config.effective() {
+                        if secrets(&setting.key) {
+                            prop_assert!(!setting.value.unwrap_or_default().contains("hunter2"));
+                        }
+                    }
+                }
+                Err(told) => {
+                    prop_assert!(!told.is_empty());
+                    for line in told.lines().filter(|line| line.contains("database.url =") || line.contains("redis.url =")) {
+                        prop_assert!(!line.contains("hunter2"), "{}", line);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_text_in_the_place_of_a_file_is_refused_or_taken(text in "[\\[\\]a-z_.=\"'{}#0-9\n, -]{0,80}") {
+            let _ = load_with(&text, &[]);
+        }
     }
 }

@@ -1,14 +1,15 @@
 //! The configuration: every setting once, with its default, meaning and unit.
 //!
 //! Layers, the later over the earlier: the defaults below; the file (`--config`, else
-//! `lanekeeper.toml` in the working directory where it exists); `DATABASE_URL`, `REDIS_URL` and
-//! `RUST_LOG`; `LANEKEEPER_<SECTION>__<KEY>`. A secret may instead be given as the path of a file
+//! `lanekeeper.toml` in the working directory where it exists); `DATABASE_URL`, `REDIS_URL`,
+//! `RUST_LOG` and libpq's `PGSSL…`; `LANEKEEPER_<SECTION>__<KEY>`. A secret may instead be given as the path of a file
 //! that holds it, by the same variable with `_FILE` appended.
 //!
 //! A loaded [`Config`] is possible: unknown keys, values of the wrong type and values that cannot
 //! work together are refused by [`Config::load`], all of them at once and each with its source.
 
 mod check;
+mod connection;
 mod environment;
 mod file;
 mod load;
@@ -22,6 +23,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use connection::{
+    ConnectionString, ConnectionStringError, RootCertificates, SslMode, SslParameters,
+};
 pub use load::{Effective, Origins};
 pub use problem::{ConfigError, Origin, Problem};
 pub use secret::Secret;
@@ -78,6 +82,15 @@ section! {
         /// Secret. A direct connection, not through a transaction pooler: workers hold
         /// session-level locks. Needed by every command that talks to Postgres.
         url: Option<Secret> = None,
+        /// How much of TLS is asked for, in libpq's words; `prefer` by default. This and the next
+        /// three count where the URL does not have them.
+        sslmode: Option<SslMode> = None,
+        /// The root certificates that the server's is judged by: a file (PEM), or `system`.
+        sslrootcert: Option<PathBuf> = None,
+        /// The client's certificate, with those that lead to its root: a file (PEM).
+        sslcert: Option<PathBuf> = None,
+        /// Its key: a file (PEM) without a passphrase.
+        sslkey: Option<PathBuf> = None,
         /// A worker's connections for what is no lane work: large payloads, pauses, housekeeping.
         pool_size: usize = 4,
         /// Milliseconds until a connection attempt is given up.
@@ -85,10 +98,23 @@ section! {
     }
 }
 
+impl DatabaseConfig {
+    /// What is set of TLS beside the URL.
+    pub fn ssl(&self) -> SslParameters {
+        SslParameters {
+            mode: self.sslmode,
+            root: self.sslrootcert.clone().map(Into::into),
+            cert: self.sslcert.clone(),
+            key: self.sslkey.clone(),
+        }
+    }
+}
+
 section! {
-    /// Holds only what may be lost: shared rate limits.
+    /// Reserved for what may be lost: shared rate limits. Nothing reads it yet but `doctor`, which
+    /// says so.
     RedisConfig {
-        /// Secret. Without it each process keeps to its own share of a rate.
+        /// Secret. Checked to be a URL; nothing connects to it.
         url: Option<Secret> = None,
     }
 }
@@ -122,6 +148,9 @@ section! {
         allow_private_targets: bool = false,
         /// Workers that an event may take down with it before it counts as exhausted.
         max_crashes: u32 = 3,
+        /// Whether the session registry follows the `hooks` stream. The last worker that starts
+        /// decides for all of them.
+        registry: bool = true,
     }
 }
 
@@ -132,6 +161,15 @@ section! {
         days: u32 = 7,
         /// Days for which a repeated dedupe key is recognised.
         dedupe_days: u32 = 30,
+        /// Days for which it is on record why an event was not delivered; while the event is in the
+        /// log in any case.
+        outcome_days: u32 = 30,
+        /// Days that a subscription's history of settled ranges is kept.
+        history_days: u32 = 30,
+        /// Days that dead letters are kept from when somebody dealt with them; the others stay.
+        dead_letter_days: u32 = 30,
+        /// Days that a session without events keeps its lanes; its name and its last seq stay.
+        session_days: u32 = 30,
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) fn check(check: &mut Check<'_>) {
     } = check.config;
     let connections = "PostgreSQL serves a limited number of connections";
     let memory = "it bounds the memory of the process";
+    let records = "a record that is forgotten at once tells nobody anything";
     for (key, value, allowed, why) in [
         (
             "database.pool_size",
@@ -96,6 +97,30 @@ pub(super) fn check(check: &mut Check<'_>) {
             u64::from(retention.dedupe_days),
             1..=36_500,
             "a key that is forgotten at once recognises nothing",
+        ),
+        (
+            "retention.outcome_days",
+            u64::from(retention.outcome_days),
+            1..=36_500,
+            records,
+        ),
+        (
+            "retention.history_days",
+            u64::from(retention.history_days),
+            1..=36_500,
+            records,
+        ),
+        (
+            "retention.dead_letter_days",
+            u64::from(retention.dead_letter_days),
+            1..=36_500,
+            records,
+        ),
+        (
+            "retention.session_days",
+            u64::from(retention.session_days),
+            1..=36_500,
+            "lanes that go at once are added again at the next event",
         ),
         (
             "hook.timeout_ms",

@@ -1,10 +1,11 @@
 //! Values that must not be printed, and how a URL looks without its password.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize, Serializer};
 use tokio_postgres::config::Host;
+
+use super::ConnectionString;
 
 /// Shown in place of what is secret.
 pub(super) const MASK: &str = "***";
@@ -40,9 +41,10 @@ impl Serialize for Secret {
 /// User, hosts and database of a PostgreSQL URL or key-value string. Built from what is known to
 /// be harmless rather than by cutting the password out, so that no spelling of it slips through.
 pub(super) fn masked_postgres_url(url: &str) -> String {
-    let Ok(config) = tokio_postgres::Config::from_str(url) else {
+    let Ok(ConnectionString { driver, ssl }) = url.parse() else {
         return MASK.to_owned();
     };
+    let config = driver;
     let user = config.get_user().unwrap_or_default();
     let credentials = match (user, config.get_password()) {
         ("", None) => String::new(),
@@ -63,7 +65,12 @@ pub(super) fn masked_postgres_url(url: &str) -> String {
         })
         .collect();
     let database = config.get_dbname().unwrap_or(user);
-    format!("postgres://{credentials}{}/{database}", hosts.join(","))
+    let mode = ssl.mode.map(|mode| format!("?sslmode={}", mode.as_str()));
+    format!(
+        "postgres://{credentials}{}/{database}{}",
+        hosts.join(","),
+        mode.unwrap_or_default()
+    )
 }
 
 /// A Redis URL without password and query, which may hold one too.
@@ -96,6 +103,10 @@ mod tests {
             (
                 "host=a,b port=1,2 user=me password=pw dbname=app",
                 "postgres://me:***@a:1,b:2/app",
+            ),
+            (
+                "postgres://me@db.example/app?sslmode=verify-full&sslkey=/k",
+                "postgres://me@db.example:5432/app?sslmode=verify-full",
             ),
             (
                 "postgres://me@db.example",

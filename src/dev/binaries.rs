@@ -4,7 +4,7 @@
 //! at before one is chosen: a data directory can only be opened by the major that wrote it, and a
 //! new one goes to the newest.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,15 +14,25 @@ use super::DevError;
 pub const MIN_MAJOR: u32 = 14;
 pub const MAX_MAJOR: u32 = 18;
 
-/// `PARENT/PREFIX*/SUFFIX` of the packages that we know.
-const PLACES: [(&str, &str, &str); 7] = [
-    ("/usr/lib/postgresql", "", "bin"),
-    ("/usr", "pgsql-", "bin"),
-    ("/usr/libexec", "postgresql", ""),
-    ("/opt/homebrew/opt", "postgresql", "bin"),
-    ("/usr/local/opt", "postgresql", "bin"),
-    ("/usr/local", "pgsql", "bin"),
-    ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
+/// `PARENT/PREFIX*/SUFFIX` of the packages that we know, below the root.
+const PLACES: [(&str, &str, &str); 14] = [
+    // Debian and Ubuntu, RPMs of PostgreSQL's own, Alpine, SUSE, Gentoo, MacPorts.
+    ("usr/lib/postgresql", "", "bin"),
+    ("usr", "pgsql-", "bin"),
+    ("usr/libexec", "postgresql", ""),
+    ("usr/lib", "postgresql", "bin"),
+    ("usr/lib64", "postgresql-", "bin"),
+    ("opt/local/lib", "postgresql", "bin"),
+    // Homebrew on Apple silicon, on Intel, on Linux.
+    ("opt/homebrew/opt", "postgresql", "bin"),
+    ("usr/local/opt", "postgresql", "bin"),
+    ("home/linuxbrew/.linuxbrew/opt", "postgresql", "bin"),
+    // From source, installers.
+    ("usr/local", "pgsql", "bin"),
+    ("opt/PostgreSQL", "", "bin"),
+    ("opt", "pgsql", "bin"),
+    ("Library/PostgreSQL", "", "bin"),
+    ("Applications/Postgres.app/Contents/Versions", "", "bin"),
 ];
 
 /// One installation: a directory with `postgres` and `initdb` of one version.
@@ -50,18 +60,8 @@ impl Binaries {
                     reason,
                 });
         }
-        let mut dirs: Vec<PathBuf> = candidates()
-            .iter()
-            .filter_map(|dir| dir.canonicalize().ok())
-            .collect();
-        dirs.sort();
-        dirs.dedup();
-        // A place without a server, or with one that is too old, is no error: another may do.
-        let mut found: Vec<Self> = dirs
-            .iter()
-            .filter_map(|dir| Self::probe(dir).ok())
-            .collect();
-        found.sort_by_key(|binaries| std::cmp::Reverse(binaries.major));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = usable(&candidates(&path, Path::new("/")));
         if found.is_empty() {
             Err(DevError::NoServer)
         } else {
@@ -130,18 +130,22 @@ impl Binaries {
     }
 }
 
-fn candidates() -> Vec<PathBuf> {
-    let path: OsString = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path)
+/// Everywhere that a server may be: the PATH, what `pg_config` of the PATH says, and the places of
+/// packages below `root`.
+fn candidates(path: &OsStr, root: &Path) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = std::env::split_paths(path)
         .filter(|dir| dir.is_absolute())
         .collect();
-    if let Ok(output) = Command::new("pg_config").arg("--bindir").output() {
+    let pg_config = dirs.iter().map(|dir| dir.join("pg_config"));
+    if let Some(pg_config) = pg_config.into_iter().find(|file| file.is_file())
+        && let Ok(output) = Command::new(pg_config).arg("--bindir").output()
+    {
         dirs.push(PathBuf::from(
             String::from_utf8_lossy(&output.stdout).trim(),
         ));
     }
     for (parent, prefix, suffix) in PLACES {
-        let Ok(entries) = std::fs::read_dir(parent) else {
+        let Ok(entries) = std::fs::read_dir(root.join(parent)) else {
             continue;
         };
         dirs.extend(
@@ -154,6 +158,23 @@ fn candidates() -> Vec<PathBuf> {
     dirs
 }
 
+/// Those that can be used, newest first. A place without a server, or with one that is too old, is
+/// no error: another may do.
+fn usable(candidates: &[PathBuf]) -> Vec<Binaries> {
+    let mut dirs: Vec<PathBuf> = candidates
+        .iter()
+        .filter_map(|dir| dir.canonicalize().ok())
+        .collect();
+    dirs.sort();
+    dirs.dedup();
+    let mut found: Vec<Binaries> = dirs
+        .iter()
+        .filter_map(|dir| Binaries::probe(dir).ok())
+        .collect();
+    found.sort_by_key(|binaries| std::cmp::Reverse(binaries.major));
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -164,13 +185,20 @@ mod tests {
     fn fake(name: &str, version: &str) -> PathBuf {
         let dir =
             std::env::temp_dir().join(format!("lanekeeper-binaries-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        for program in ["postgres", "initdb"] {
-            let path = dir.join(program);
-            std::fs::write(&path, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        install(&dir, version);
         dir
+    }
+
+    fn install(dir: &Path, version: &str) {
+        for program in ["postgres", "initdb"] {
+            write_program(&dir.join(program), version);
+        }
+    }
+
+    fn write_program(path: &Path, prints: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, format!("#!/bin/sh\necho '{prints}'\n")).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn found(majors: &[u32]) -> Vec<Binaries> {
@@ -232,6 +260,40 @@ mod tests {
         assert!(
             error.contains("written by PostgreSQL 14") && error.contains("17 in /pg/17, 15 in"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn every_major_is_found_where_packages_put_it_on_the_path_and_where_pg_config_says() {
+        let root = fake("root", "postgres (PostgreSQL) 9.6");
+        for (dir, version) in [
+            ("usr/lib/postgresql/14/bin", "14.23"),
+            ("usr/lib/postgresql/13/bin", "13.1"),
+            ("usr/pgsql-15/bin", "15.18"),
+            ("usr/libexec/postgresql16", "16.14"),
+            ("usr/lib/postgresql17/bin", "17.10"),
+            ("opt/homebrew/opt/postgresql@18/bin", "18.4"),
+            ("Library/PostgreSQL/17/bin", "17.2"),
+            ("somewhere/else/bin", "16.1"),
+            ("told/by/pg_config", "15.1"),
+        ] {
+            install(&root.join(dir), &format!("postgres (PostgreSQL) {version}"));
+        }
+        let told = root.join("told/by/pg_config");
+        write_program(&root.join("tools/pg_config"), told.to_str().unwrap());
+        let path = [root.join("somewhere/else/bin"), root.join("tools")];
+        let path = std::env::join_paths(path).unwrap();
+        let found = usable(&candidates(&path, &root));
+        std::fs::remove_dir_all(&root).unwrap();
+        let mut versions: Vec<&str> = found.iter().map(|one| one.version.as_str()).collect();
+        let majors: Vec<u32> = found.iter().map(|one| one.major).collect();
+        assert_eq!(majors, [18, 17, 17, 16, 16, 15, 15, 14]);
+        versions.sort_unstable();
+        assert_eq!(
+            versions,
+            [
+                "14.23", "15.1", "15.18", "16.1", "16.14", "17.10", "17.2", "18.4"
+            ]
         );
     }
 }

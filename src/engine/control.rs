@@ -8,13 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::Client;
 
 use super::handler::Destination;
+use super::housekeeping;
 use super::shared::Shared;
 use crate::store::subscription::{self, Subscription};
-use crate::store::{StoreError, housekeeping, lane_connection, worker};
+use crate::store::{StoreError, housekeeping as chores, lane_connection, worker};
 
 /// Between two looks for dead connections; half of what recovery may take.
 const TICK: Duration = Duration::from_millis(500);
@@ -60,6 +62,8 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn DestinationSource) -> Resul
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut beat_at = Instant::now();
     let mut housekeeping_at = Instant::now();
+    let mut changes_at = Instant::now();
+    let mut finishing: Option<JoinHandle<()>> = None;
     loop {
         ticks.tick().await;
         let now = Instant::now();
@@ -75,7 +79,15 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn DestinationSource) -> Resul
         .await??;
         if housekeeping_at <= now {
             housekeeping_at = now + HOUSEKEEPING_EVERY;
-            tokio::spawn(keep_house(Arc::clone(shared)));
+            tokio::spawn(housekeeping::keep_house(Arc::clone(shared)));
+        }
+        if changes_at <= now && finishing.as_ref().is_none_or(JoinHandle::is_finished) {
+            changes_at = now + shared.settings.poll_floor;
+            if timeout(ANSWER_WITHIN, chores::change_pending(&client)).await?? {
+                finishing = Some(tokio::spawn(housekeeping::finish_changes(Arc::clone(
+                    shared,
+                ))));
+            }
         }
     }
 }
@@ -141,36 +153,4 @@ async fn reload(
         shared.set_routes(next);
     }
     Ok(())
-}
-
-async fn keep_house(shared: Arc<Shared>) {
-    let client = match shared.pool.get().await {
-        Ok(client) => client,
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "no connection for housekeeping"
-            );
-            return;
-        }
-    };
-    let settings = &shared.settings;
-    loop {
-        match housekeeping::run(&client, settings.retention_days, settings.dedupe_days).await {
-            Ok(report) if report.is_empty() => return,
-            Ok(report) => {
-                tracing::info!(?report, "housekeeping");
-                if report.partitions_dropped == 0 {
-                    return;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "housekeeping failed; it is tried again"
-                );
-                return;
-            }
-        }
-    }
 }

@@ -8,7 +8,8 @@
 //!    ├── wake: notifications, doorbell           └── retry: when a failed head comes back
 //!    └── trust: how long locks are believed in
 //! transactional: the same for handlers, whose effect commits with their settlement
-//! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, housekeeping
+//! control (one per worker): heartbeat, routes, takeover from dead and frozen peers
+//! housekeeping: retention, and what applies left to finish
 //! ```
 //!
 //! | what goes wrong | who notices, and when | what happens |
@@ -24,6 +25,7 @@ mod claimer;
 mod coalesce;
 mod control;
 mod handler;
+mod housekeeping;
 mod lane;
 mod progress;
 mod retry;

@@ -35,6 +35,14 @@ pub struct WorkerSettings {
     pub retention_days: i32,
     /// How long dedupe keys are kept.
     pub dedupe_days: i32,
+    /// How long it is on record why an event was not delivered; as long as the event in any case.
+    pub outcome_days: i32,
+    /// How long it is on record who settled what.
+    pub history_days: i32,
+    /// How long dead letters are kept that somebody has dealt with.
+    pub dead_letter_days: i32,
+    /// How long the lanes of a session are kept of which nothing else is left.
+    pub session_days: i32,
 }
 
 impl Default for WorkerSettings {
@@ -55,6 +63,10 @@ impl Default for WorkerSettings {
             max_crashes: 3,
             retention_days: 7,
             dedupe_days: 30,
+            outcome_days: 30,
+            history_days: 30,
+            dead_letter_days: 30,
+            session_days: 30,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What the tasks of one worker share.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use deadpool_postgres::Pool;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Share};
@@ -16,6 +16,7 @@ use super::route::{Hold, Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
+use crate::store::Database;
 use crate::store::fetch::FetchedEvent;
 use crate::store::operate;
 use crate::store::subscription::Subscription;
@@ -23,7 +24,7 @@ use crate::store::worker::Identity;
 
 /// One worker's state, as all its tasks see it.
 pub struct Shared {
-    pub database: Config,
+    pub database: Database,
     pub pool: Pool,
     pub settings: Arc<WorkerSettings>,
     pub identity: Identity,
@@ -40,13 +41,19 @@ pub struct Shared {
     pub aborting: CancellationToken,
     routes: watch::Sender<Arc<RouteTable>>,
     held: Arc<AtomicUsize>,
+    lanes: Arc<HeldLanes>,
     /// A connection would have claimed, but a bound left it no room.
     lacks_room: AtomicBool,
     suspects: Arc<Semaphore>,
 }
 
 impl Shared {
-    pub fn new(database: Config, pool: Pool, settings: WorkerSettings, identity: Identity) -> Self {
+    pub fn new(
+        database: Database,
+        pool: Pool,
+        settings: WorkerSettings,
+        identity: Identity,
+    ) -> Self {
         Self {
             database,
             pool,
@@ -61,6 +68,7 @@ impl Shared {
             aborting: CancellationToken::new(),
             routes: watch::Sender::default(),
             held: Arc::default(),
+            lanes: Arc::default(),
             lacks_room: AtomicBool::new(false),
             suspects: Arc::new(Semaphore::new(1)),
         }
@@ -85,6 +93,12 @@ impl Shared {
     /// Lanes held over all connections.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// The lanes that this worker holds, over all its connections, ascending. A claim passes their
+    /// tokens by without trying their locks.
+    pub fn held_lanes(&self) -> Vec<i64> {
+        self.lanes.ascending()
     }
 
     /// The next lane that is let go will wake a connection.
@@ -113,6 +127,7 @@ impl Shared {
         };
         Places {
             held: Arc::clone(&self.held),
+            lanes: Arc::clone(&self.lanes),
             total,
             routes,
         }
@@ -144,6 +159,7 @@ impl Shared {
 /// Places that are taken and have no lane yet; given back when dropped.
 pub struct Places {
     held: Arc<AtomicUsize>,
+    lanes: Arc<HeldLanes>,
     total: usize,
     routes: Vec<(usize, Arc<Route>)>,
 }
@@ -166,15 +182,18 @@ impl Places {
     }
 
     /// A lane of this route was claimed within its places.
-    pub fn hold(&mut self, route: &Route) -> LaneHold {
+    pub fn hold(&mut self, lane_id: i64, route: &Route) -> LaneHold {
         self.total = self.total.saturating_sub(1);
         for (places, reserved) in &mut self.routes {
             if reserved.id() == route.id() {
                 *places = places.saturating_sub(1);
             }
         }
+        self.lanes.enter(lane_id);
         LaneHold {
+            lane_id,
             held: Arc::clone(&self.held),
+            lanes: Arc::clone(&self.lanes),
             _route: route.hold(),
         }
     }
@@ -191,13 +210,48 @@ impl Drop for Places {
 
 /// Counts a lane as held, on the worker and on its route.
 pub struct LaneHold {
+    lane_id: i64,
     held: Arc<AtomicUsize>,
+    lanes: Arc<HeldLanes>,
     _route: Hold,
 }
 
 impl Drop for LaneHold {
     fn drop(&mut self) {
         self.held.fetch_sub(1, Ordering::Relaxed);
+        self.lanes.leave(self.lane_id);
+    }
+}
+
+/// Which lanes a worker holds, and how often: for a moment a lane may be with a connection that was
+/// lost, and with the one that has claimed it since.
+#[derive(Default)]
+struct HeldLanes {
+    counts: Mutex<HashMap<i64, u32>>,
+}
+
+impl HeldLanes {
+    fn counts(&self) -> MutexGuard<'_, HashMap<i64, u32>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, lane_id: i64) {
+        *self.counts().entry(lane_id).or_default() += 1;
+    }
+
+    fn leave(&self, lane_id: i64) {
+        if let Entry::Occupied(mut count) = self.counts().entry(lane_id) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn ascending(&self) -> Vec<i64> {
+        let mut ids: Vec<i64> = self.counts().keys().copied().collect();
+        ids.sort_unstable();
+        ids
     }
 }
 

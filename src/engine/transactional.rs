@@ -144,7 +144,7 @@ impl Session<'_> {
                 claim_id,
                 &walks,
                 limit,
-                &[],
+                &self.shared.held_lanes(),
             )
             .await?
         };
@@ -169,7 +169,8 @@ impl Session<'_> {
             let Some(route) = routes.get(lane.token.route) else {
                 unreachable!("only active routes are walked")
             };
-            lanes.push((lane, route, places.hold(route)));
+            let hold = places.hold(lane.lane_id, route);
+            lanes.push((lane, route, hold));
         }
         drop(places);
         for (lane, route, _hold) in lanes {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::future::poll_fn;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 
 use super::shared::Shared;
 use crate::store::{StoreError, lane_connection};
@@ -49,10 +49,15 @@ pub async fn listen(shared: Arc<Shared>) {
 }
 
 async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> {
-    let mut config = shared.database.clone();
-    config.application_name("lanekeeper listen");
-    lane_connection::bound_silence(&mut config);
-    let (client, mut connection) = config.connect(NoTls).await?;
+    let database = shared.database.with(|driver| {
+        driver.application_name("lanekeeper listen");
+        lane_connection::bound_silence(driver);
+    });
+    // A server that fell silent after it took the connection is tried again, like any other.
+    let Ok(connected) = timeout(LISTEN_CHECK, database.connect()).await else {
+        return Ok(());
+    };
+    let (client, mut connection) = connected?;
     let waking = Arc::clone(shared);
     let mut reading = tokio::spawn(async move {
         loop {

@@ -22,6 +22,9 @@ use crate::store::claim::{RouteState, RouteWalk};
 /// Between full walks, and no less often than the poll floor.
 const FULL_WALK_EVERY: Duration = Duration::from_secs(1);
 const FIRST_STEP: Duration = Duration::from_millis(2);
+/// Lanes from which on a claim is followed by the next at once, where there are more.
+const SMALL_CLAIM: usize = 64;
+const SMALL_CLAIM_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a connection delivers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +122,12 @@ impl Walks {
         let now = Instant::now();
         if taken == limit {
             self.step = FIRST_STEP;
-            self.next_at = now;
+            // A claim costs as much as some twenty lanes: room for a few is left to grow.
+            self.next_at = if limit < SMALL_CLAIM {
+                now + SMALL_CLAIM_PAUSE
+            } else {
+                now
+            };
         } else if taken > 0 {
             self.step = FIRST_STEP;
             self.next_at = now + FIRST_STEP;

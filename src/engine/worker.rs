@@ -7,17 +7,16 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, 
 use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::{Config, NoTls};
 use tokio_util::sync::CancellationToken;
 
 use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
 use super::{claimer, control, transactional, wake};
-use crate::store::StoreError;
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::worker::{self as peers, Identity};
+use crate::store::{Database, StoreError};
 
 /// For a pooled connection: a large payload waits no longer.
 const POOL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,7 +66,7 @@ impl Worker {
     /// # Errors
     /// Where the database is not there, not migrated by this release, or behind a pooler.
     pub async fn start(
-        database: Config,
+        database: Database,
         settings: WorkerSettings,
         source: Arc<dyn DestinationSource>,
     ) -> Result<Self, StartError> {
@@ -82,11 +81,10 @@ impl Worker {
         // again before the crashes of the last ones are charged to it, for ever.
         let frozen_after = i64::try_from(settings.frozen_after.as_millis()).unwrap_or(i64::MAX);
         peers::take_over(&client, identity.worker_id, frozen_after).await?;
-        let mut pooled = database.clone();
-        lane_connection::bound_silence(&mut pooled);
-        let manager = Manager::from_config(
+        let pooled = database.with(lane_connection::bound_silence);
+        let manager = Manager::from_connect(
+            pooled.driver().clone(),
             pooled,
-            NoTls,
             ManagerConfig {
                 recycling_method: RecyclingMethod::Verified,
             },

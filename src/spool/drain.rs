@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
-use tokio_postgres::Client;
 
 use super::error::chain;
 use super::file::{After, Batch, Line, SessionFile};
 use super::{Record, STREAM, Spool, SpoolError};
-use crate::store::enqueue::{EnqueueError, Refusal, enqueue, enqueue_many};
+use crate::store::append::{AppendError, Fate};
+use crate::store::producer::Producer;
 
 /// How much a drain takes on.
 #[derive(Clone, Copy, Debug)]
@@ -71,14 +71,14 @@ pub struct DrainReport {
 /// The first error of Postgres or of the disk, after every file was tried; stops at once where the
 /// connection is gone. What was not sent stays for the next drain.
 pub async fn drain(
-    client: &Client,
+    producer: &Producer,
     spool: &Spool,
     limits: &DrainLimits,
 ) -> Result<DrainReport, SpoolError> {
     let listed = spool.clone();
     let files = blocking(move || listed.files()).await?;
     let mut drain = Drain {
-        client,
+        producer,
         spool,
         limits,
         report: DrainReport::default(),
@@ -87,7 +87,7 @@ pub async fn drain(
     let mut failed = None;
     for path in files {
         if let Err(error) = drain.file(&path).await {
-            if client.is_closed() {
+            if producer.is_closed() {
                 return Err(error);
             }
             failed.get_or_insert(error);
@@ -101,13 +101,13 @@ pub async fn drain(
 /// # Errors
 /// As [`drain`].
 pub async fn drain_session(
-    client: &Client,
+    producer: &Producer,
     spool: &Spool,
     session: &str,
     limits: &DrainLimits,
 ) -> Result<DrainReport, SpoolError> {
     let mut drain = Drain {
-        client,
+        producer,
         spool,
         limits,
         report: DrainReport::default(),
@@ -117,7 +117,7 @@ pub async fn drain_session(
 }
 
 struct Drain<'a> {
-    client: &'a Client,
+    producer: &'a Producer,
     spool: &'a Spool,
     limits: &'a DrainLimits,
     report: DrainReport,
@@ -175,7 +175,7 @@ impl Drain<'_> {
         }
         match self.send(&whole).await {
             Ok(()) => Ok(Sent::All),
-            Err(error) if error.refusal() == Refusal::Later => Err(error.into()),
+            Err(error) if error.fate() == Fate::Later => Err(error.into()),
             Err(_) => self.one_by_one(&whole).await,
         }
     }
@@ -185,22 +185,23 @@ impl Drain<'_> {
             let Err(error) = self.send(&[json]).await else {
                 continue;
             };
-            let refusal = error.refusal();
-            match refusal {
-                Refusal::Later => return Err(error.into()),
-                Refusal::SessionFull => return Ok(Sent::SessionFull),
-                Refusal::Event | Refusal::Payload => {}
+            let fate = error.fate();
+            match fate {
+                Fate::Later => return Err(error.into()),
+                Fate::SessionFull => return Ok(Sent::SessionFull),
+                Fate::Event | Fate::Payload => {}
             }
             let reason = chain(&error);
             let record: Record =
                 serde_json::from_str(json).map_err(|source| SpoolError::Decode { source })?;
             let (spool, kept, why) = (self.spool.clone(), record.clone(), reason.clone());
             let path = blocking(move || spool.reject(&kept, &why)).await?;
-            if refusal == Refusal::Payload {
+            if fate == Fate::Payload {
                 let stand_in = record.stand_in(&reason, &path);
                 let deadline = self.limits.statement_deadline();
-                match enqueue(self.client, &stand_in.as_event(), deadline).await {
-                    Err(error) if error.refusal() == Refusal::Later => return Err(error.into()),
+                let event = stand_in.as_event();
+                match self.producer.enqueue(STREAM, &event, deadline).await {
+                    Err(error) if error.fate() == Fate::Later => return Err(error.into()),
                     // A stand-in that is refused as well must not hold up the events behind it.
                     Err(error) => tracing::warn!(error = chain(&error), "no stand-in was stored"),
                     Ok(_) => {}
@@ -211,15 +212,20 @@ impl Drain<'_> {
         Ok(Sent::All)
     }
 
-    async fn send(&mut self, records: &[&str]) -> Result<(), EnqueueError> {
+    async fn send(&mut self, records: &[&str]) -> Result<(), AppendError> {
         if records.is_empty() {
             return Ok(());
         }
         let array = format!("[{}]", records.join(","));
         let deadline = self.limits.statement_deadline();
-        let sent = enqueue_many(self.client, STREAM, &array, deadline).await?;
-        self.report.events += sent.events - sent.duplicates;
-        self.report.duplicates += sent.duplicates;
+        let sent = self.producer.enqueue_array(STREAM, &array, deadline);
+        for one in sent.await? {
+            let count = match one.duplicate {
+                true => &mut self.report.duplicates,
+                false => &mut self.report.events,
+            };
+            *count += 1;
+        }
         Ok(())
     }
 
@@ -237,7 +243,7 @@ impl Drain<'_> {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
 ) -> Result<T, SpoolError> {
     spawn_blocking(work)

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::store::enqueue::EnqueueError;
+use crate::store::append::AppendError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
@@ -27,12 +27,17 @@ pub enum SpoolError {
     Encode { source: serde_json::Error },
     #[error("a spooled record has a good checksum and cannot be read: {source}")]
     Decode { source: serde_json::Error },
+    #[error("{} is no rejected record and stays as it is: {source}", path.display())]
+    NotRejection {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
     /// The events are still in the spool; after a time-out perhaps in Postgres as well, where the
     /// next drain finds them by their message ids.
     #[error("the spooled events are kept: {}", chain(source))]
-    Enqueue {
+    Append {
         #[from]
-        source: EnqueueError,
+        source: AppendError,
     },
     #[error("a task of the drain died: {source}")]
     Task { source: tokio::task::JoinError },
@@ -45,6 +50,10 @@ impl SpoolError {
             path: path.to_owned(),
             source,
         }
+    }
+
+    pub(super) fn is_missing_file(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 

@@ -129,10 +129,6 @@ impl SessionFile {
         &self.path
     }
 
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// The next lines: at least one if there is one, at most `max_lines`, and none after
     /// `max_bytes` are reached. A line without its newline is still being written: not taken.
     pub(super) fn read(&self, max_lines: usize, max_bytes: usize) -> Result<Batch, SpoolError> {
@@ -165,6 +161,57 @@ impl SessionFile {
             bytes_read += len;
         }
         Ok(batch)
+    }
+
+    /// Lines from the offset on that have their newline, and their bytes. Holds a buffer of them
+    /// at a time.
+    pub(super) fn count(&self) -> Result<(u64, u64), SpoolError> {
+        self.count_lines()
+            .map_err(|source| SpoolError::io("read", &self.path, source))
+    }
+
+    fn count_lines(&self) -> io::Result<(u64, u64)> {
+        let mut reader = BufReader::with_capacity(64 << 10, &self.file);
+        reader.seek(SeekFrom::Start(self.offset))?;
+        let (mut lines, mut bytes, mut unfinished) = (0, 0, 0);
+        loop {
+            let chunk = reader.fill_buf()?;
+            let len = chunk.len();
+            if len == 0 {
+                return Ok((lines, bytes));
+            }
+            lines += chunk.iter().filter(|byte| **byte == b'\n').count() as u64;
+            match chunk.iter().rposition(|byte| *byte == b'\n') {
+                Some(last) => {
+                    bytes += unfinished + last as u64 + 1;
+                    unfinished = (len - last - 1) as u64;
+                }
+                None => unfinished += len as u64,
+            }
+            reader.consume(len);
+        }
+    }
+
+    /// The JSON of the first line that is whole. Holds a line at a time.
+    pub(super) fn first(&self) -> Result<Option<String>, SpoolError> {
+        self.first_whole()
+            .map_err(|source| SpoolError::io("read", &self.path, source))
+    }
+
+    fn first_whole(&self) -> io::Result<Option<String>> {
+        let mut reader = BufReader::with_capacity(64 << 10, &self.file);
+        reader.seek(SeekFrom::Start(self.offset))?;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            reader.read_until(b'\n', &mut line)?;
+            if line.pop() != Some(b'\n') {
+                return Ok(None);
+            }
+            if let Some(json) = check_line(&line) {
+                return Ok(Some(json.to_owned()));
+            }
+        }
     }
 
     /// Notes that everything before `offset` is settled, and removes the file if that is all.
@@ -322,6 +369,33 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_is_counted_from_the_offset_on_without_what_is_being_written() {
+        let scratch = Scratch::new();
+        (1..=3).for_each(|n| scratch.append(n));
+        let mut file = scratch.open();
+        let sent = file.read(1, usize::MAX).unwrap().end;
+        file.advance(sent).unwrap();
+        let end = fs::metadata(&scratch.0).unwrap().len();
+        let mut written = OpenOptions::new().append(true).open(&scratch.0).unwrap();
+        // Longer than the buffer.
+        written.write_all(&[b'x'; 100_000]).unwrap();
+        assert_eq!(file.count().unwrap(), (2, end - sent));
+        written.write_all(b"\n").unwrap();
+        assert_eq!(file.count().unwrap(), (3, end - sent + 100_001));
+    }
+
+    #[test]
+    fn the_first_whole_line_is_found_behind_torn_ones() {
+        let scratch = Scratch::new();
+        fs::write(&scratch.0, [head(HEAD_LEN), b"torn\n\n".to_vec()].concat()).unwrap();
+        assert_eq!(scratch.open().first().unwrap(), None);
+        scratch.append(7);
+        let first: super::super::Record =
+            serde_json::from_str(&scratch.open().first().unwrap().unwrap()).unwrap();
+        assert_eq!(first.message_id.as_u128(), 7);
+    }
+
+    #[test]
     fn what_is_appended_during_a_drain_keeps_the_file() {
         let scratch = Scratch::new();
         scratch.append(1);
@@ -434,6 +508,60 @@ mod tests {
             let batch = file.read(9, usize::MAX).unwrap();
             prop_assert_eq!(numbers(&batch.lines), [1]);
             prop_assert_eq!(file.advance(batch.end).unwrap(), After::GoneWithTail { offset: end, bytes: torn.to_vec() });
+        }
+
+        /// What a disk may do to a file: whatever line was not touched is still there, in its place.
+        #[test]
+        fn flipped_bits_cost_the_lines_that_they_hit_alone(
+            hits in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 0..6),
+        ) {
+            const LINES: u32 = 6;
+            let scratch = Scratch::new();
+            (1..=LINES).for_each(|n| scratch.append(n));
+            let mut bytes = fs::read(&scratch.0).unwrap();
+            let starts: Vec<usize> = (0..bytes.len())
+                .filter(|at| *at >= HEAD_LEN as usize && bytes[at - 1] == b'\n')
+                .collect();
+            let mut touched = std::collections::BTreeSet::new();
+            for (at, bit) in hits {
+                let at = at.index(bytes.len() - HEAD_LEN as usize) + HEAD_LEN as usize;
+                bytes[at] ^= 1 << bit;
+                let line = starts.iter().filter(|start| **start <= at).count();
+                touched.insert(line as u128);
+                // A newline that is gone joins two lines.
+                if starts.contains(&(at + 1)) {
+                    touched.insert(line as u128 + 1);
+                }
+            }
+            fs::write(&scratch.0, &bytes).unwrap();
+            let mut file = scratch.open();
+            let mut seen = Vec::new();
+            loop {
+                let batch = file.read(2, usize::MAX).unwrap();
+                seen.extend(numbers(&batch.lines));
+                if file.advance(batch.end).unwrap() != After::More {
+                    break;
+                }
+            }
+            prop_assert!(seen.is_sorted());
+            let whole = (1..=u128::from(LINES)).filter(|n| !touched.contains(n));
+            for number in whole {
+                prop_assert!(seen.contains(&number), "{} is lost of {:?}", number, seen);
+            }
+            prop_assert!(!scratch.0.exists());
+        }
+
+        /// As `cat a.spool b.spool > c.spool`, of somebody who mends by hand.
+        #[test]
+        fn files_that_were_concatenated_keep_every_record_of_both(first in 0_u32..5, second in 0_u32..5) {
+            let (one, other) = (Scratch::new(), Scratch::new());
+            (1..=first).for_each(|n| one.append(n));
+            (1..=second).for_each(|n| other.append(first + n));
+            let mut bytes = fs::read(&one.0).unwrap_or_default();
+            bytes.extend(fs::read(&other.0).unwrap_or_default());
+            fs::write(&one.0, bytes).unwrap();
+            let batch = one.open().read(99, usize::MAX).unwrap();
+            prop_assert!(numbers(&batch.lines).into_iter().eq(1..=u128::from(first + second)));
         }
     }
 }

@@ -20,7 +20,8 @@
 //!   as a duplicate. So a drain that died between COMMIT and its note of it, a hook that never saw
 //!   the answer to its COMMIT, and two drains of one file at a time are all harmless, and a drain
 //!   needs no lock: every one sends a run of records that begins at or before the first unsent one.
-//! - A record that is refused for good goes to `rejected/`, with its reason, and blocks nothing.
+//! - A record that is refused for good goes to `rejected/`, with its reason, and blocks nothing. It
+//!   is sent again when an operator asks for it ([`retry`]), behind what its session has by then.
 //!
 //! | failure | what happens |
 //! |---|---|
@@ -46,11 +47,13 @@ pub mod drain;
 pub mod error;
 pub mod file;
 pub mod record;
+pub mod retry;
 
 pub use config::SpoolConfig;
 pub use drain::{DrainLimits, DrainReport, drain};
 pub use error::SpoolError;
 pub use record::Record;
+pub use retry::{RetryReport, retry_rejected};
 
 use crate::stream::hooks::class::Class;
 
@@ -80,7 +83,8 @@ pub struct Rejection {
 pub struct Waiting {
     /// `None` where no line is whole.
     pub session: Option<String>,
-    pub events: usize,
+    /// Lines, whole or torn.
+    pub events: u64,
     pub bytes: u64,
 }
 
@@ -121,20 +125,19 @@ impl Spool {
         Ok(files)
     }
 
-    /// What waits in a session's file; `None` where it is gone by now.
+    /// What waits in a session's file; `None` where it is gone by now. Reads through it, and holds
+    /// a line of it at a time.
     pub fn waiting(&self, path: &Path) -> Result<Option<Waiting>, SpoolError> {
         let Some(file) = file::SessionFile::open(path)? else {
             return Ok(None);
         };
-        let batch = file.read(usize::MAX, usize::MAX)?;
-        let first = batch.lines.iter().find_map(|line| match line {
-            file::Line::Whole(json) => serde_json::from_str::<Record>(json).ok(),
-            file::Line::Torn { .. } => None,
-        });
+        let first = file.first()?;
+        let first = first.and_then(|json| serde_json::from_str::<Record>(&json).ok());
+        let (events, bytes) = file.count()?;
         Ok(Some(Waiting {
             session: first.map(|record| record.session),
-            events: batch.lines.len(),
-            bytes: batch.end - file.offset(),
+            events,
+            bytes,
         }))
     }
 
@@ -154,6 +157,18 @@ impl Spool {
         let body =
             serde_json::to_vec(&rejection).map_err(|source| SpoolError::Encode { source })?;
         self.keep(&format!("{}.json", record.message_id), &body)
+    }
+
+    /// Reads a file of [`Spool::rejected`].
+    pub fn read_rejected(path: &Path) -> Result<(Rejection, Record), SpoolError> {
+        let text = fs::read(path).map_err(|source| SpoolError::io("read", path, source))?;
+        let unusable = |source| SpoolError::NotRejection {
+            path: path.to_owned(),
+            source,
+        };
+        let rejection: Rejection = serde_json::from_slice(&text).map_err(unusable)?;
+        let record = serde_json::from_str(rejection.record.get()).map_err(unusable)?;
+        Ok((rejection, record))
     }
 
     /// Keeps bytes of a session file that are no record.

@@ -1,6 +1,6 @@
 //! One event on its way to `lanekeeper.enqueue`, and its line in a spool file.
 //!
-//! A line is `CHECKSUM SPACE JSON NEWLINE`: the JSON is one element of `enqueue_many`'s array, on
+//! A line is `CHECKSUM SPACE JSON NEWLINE`: the JSON is one element of `enqueue_array`'s array, on
 //! one line, and the checksum, the first 64 bits of its SHA-256, tells a whole line from a torn one.
 
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::STREAM;
-use crate::store::enqueue::NewEvent;
+use crate::store::append::NewEvent;
 
 /// An event that has its message id, but no place in its session's log yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,16 +35,13 @@ impl Record {
     /// The record as the store takes it.
     pub fn as_event(&self) -> NewEvent<'_> {
         NewEvent {
-            stream: STREAM,
-            session: &self.session,
-            event_type: &self.event_type,
-            payload: self.payload.get(),
-            message_id: self.message_id,
-            headers: self.headers.get(),
+            message_id: Some(self.message_id),
+            headers: Some(self.headers.get()),
+            ..NewEvent::new(&self.session, &self.event_type, self.payload.get())
         }
     }
 
-    /// The record as an element of `enqueue_many`'s array.
+    /// The record as an element of the array that the store takes.
     pub fn to_raw(&self) -> Box<RawValue> {
         serde_json::value::to_raw_value(self).expect("strings and raw values always serialise")
     }

@@ -29,7 +29,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
-use super::{Refusal, StoreError};
+use super::{ErrorClass, Refusal, StoreError};
 
 const APPEND: &str = include_str!("sql/append.sql");
 const APPEND_MANY: &str = include_str!("sql/append_many.sql");
@@ -85,15 +85,20 @@ pub enum AppendError {
     UnknownStream(Refusal),
     #[error("{}", .0.message)]
     PayloadTooLarge(Refusal),
-    /// An argument that breaks a limit, or a number that Postgres cannot hold.
+    /// An argument that breaks a limit.
     #[error("{}", .0.message)]
     Invalid(Refusal),
+    #[error("the JSON has a number that Postgres cannot hold ({}): nothing was enqueued", .0.message)]
+    NumberOutOfRange(Refusal),
     #[error("payload or headers are not JSON ({}): nothing was enqueued", .0.message)]
     NotJson(Refusal),
     #[error("the JSON is nested deeper than Postgres can read: nothing was enqueued")]
     TooDeep(Refusal),
     #[error("the JSON contains \\u0000, which Postgres cannot store: nothing was enqueued")]
     NulCharacter(Refusal),
+    /// Only of calls with a deadline: the events may or may not have been appended.
+    #[error("Postgres did not answer in time")]
+    TimedOut,
     /// Where its class is [`ConnectionLost`](super::ErrorClass::ConnectionLost), outside of a
     /// transaction, the events may or may not have been appended: a message id or a dedupe key
     /// makes it safe to repeat the call.
@@ -101,7 +106,66 @@ pub enum AppendError {
     Store(#[from] StoreError),
 }
 
+/// What a failure means for the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing is wrong with the event: the server, the network or the schema is not ready, or the
+    /// outcome is unknown.
+    Later,
+    /// Its session takes no more at the moment; others may.
+    SessionFull,
+    /// Never: not its payload is the reason.
+    Event,
+    /// Never with this payload: too large, or something that `jsonb` does not take.
+    Payload,
+}
+
 impl AppendError {
+    /// Whatever is not known to be final is [`Fate::Later`]: keeping an event for too long is
+    /// mended by an operator, dropping it is not.
+    pub fn fate(&self) -> Fate {
+        match self {
+            Self::UnknownStream(_) | Self::TimedOut => Fate::Later,
+            Self::Invalid(_) => Fate::Event,
+            Self::PayloadTooLarge(_)
+            | Self::NotJson(_)
+            | Self::TooDeep(_)
+            | Self::NulCharacter(_)
+            | Self::NumberOutOfRange(_) => Fate::Payload,
+            Self::Store(error) => match error.sqlstate() {
+                Some("LK001") => Fate::SessionFull,
+                Some("LK002") => Fate::Event,
+                // Data exceptions and program limits.
+                Some(code) if code.starts_with("22") || code.starts_with("54") => Fate::Payload,
+                _ => Fate::Later,
+            },
+        }
+    }
+
+    /// Whether the events may be in the log all the same: a message id or a dedupe key makes it
+    /// safe to repeat the call.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::TimedOut => true,
+            Self::Store(error) => error.class() == ErrorClass::ConnectionLost,
+            _ => false,
+        }
+    }
+
+    /// Whether the schema is missing or older than this program.
+    pub fn is_unmigrated(&self) -> bool {
+        let Self::Store(error) = self else {
+            return false;
+        };
+        [
+            SqlState::UNDEFINED_FUNCTION,
+            SqlState::INVALID_SCHEMA_NAME,
+            SqlState::UNDEFINED_TABLE,
+        ]
+        .iter()
+        .any(|state| error.sqlstate() == Some(state.code()))
+    }
+
     /// What the producer can do about it.
     pub fn advice(&self) -> Option<&str> {
         match self {
@@ -113,7 +177,8 @@ impl AppendError {
                 Some("flatten it, or pass the inner document as text, or raise max_stack_depth")
             }
             Self::NulCharacter(_) => Some("leave the character out, or encode the text (base64)"),
-            Self::Store(_) => None,
+            Self::NumberOutOfRange(_) => Some("pass it as text"),
+            Self::TimedOut | Self::Store(_) => None,
         }
     }
 
@@ -128,7 +193,7 @@ impl AppendError {
             code if code.code() == "LK006" => Self::Invalid(refusal),
             // A string or an object beyond what the type can hold.
             &SqlState::PROGRAM_LIMIT_EXCEEDED => Self::PayloadTooLarge(refusal),
-            &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Self::Invalid(refusal),
+            &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Self::NumberOutOfRange(refusal),
             &SqlState::INVALID_TEXT_REPRESENTATION => Self::NotJson(Refusal {
                 // The message says only that it is not; the detail says why.
                 message: said.detail().map_or(refusal.message, str::to_owned),
@@ -189,8 +254,21 @@ pub async fn enqueue_many(
         .collect::<Result<Vec<_>, _>>()?;
     let array = serde_json::to_string(&elements)
         .map_err(|error| AppendError::not_json("events", &error))?;
+    enqueue_array(client, stream, &array).await
+}
+
+/// Like [`enqueue_many`], for events that are JSON text already: `events` is an array of objects
+/// with the fields of [`NewEvent`], of which payload and headers are any JSON.
+///
+/// # Errors
+/// As [`enqueue_many`]; one event that is not as described refuses all.
+pub async fn enqueue_array(
+    client: &impl GenericClient,
+    stream: &str,
+    events: &str,
+) -> Result<Vec<Enqueued>, AppendError> {
     let rows = client
-        .query_typed(APPEND_MANY, &[(&stream, Type::TEXT), (&array, Type::TEXT)])
+        .query_typed(APPEND_MANY, &[(&stream, Type::TEXT), (&events, Type::TEXT)])
         .await
         .map_err(AppendError::new)?;
     rows.iter()

@@ -6,27 +6,27 @@
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::io;
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 
-use crate::config::DatabaseConfig;
+use crate::config::{ConnectionStringError, DatabaseConfig};
 
-use super::StoreError;
 use super::migrate::{self, OLDEST_POSTGRES};
+use super::tls::TlsError;
+use super::{Database, StoreError};
 
 /// Why there is no connection to work with. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("no database is configured")]
     NotConfigured,
-    #[error("database.url is not a PostgreSQL URL")]
-    Url { source: tokio_postgres::Error },
+    #[error("database.url cannot be used")]
+    Url { source: ConnectionStringError },
     #[error("no PostgreSQL answers at {server}")]
     Unreachable {
         server: String,
@@ -48,6 +48,16 @@ pub enum ConnectError {
     NotAuthorised {
         server: String,
         user: String,
+        source: tokio_postgres::Error,
+    },
+    #[error("PostgreSQL at {server} does not offer TLS, and sslmode demands it")]
+    NoTls {
+        server: String,
+        source: tokio_postgres::Error,
+    },
+    #[error("the connection to PostgreSQL at {server} cannot be secured")]
+    Tls {
+        server: String,
         source: tokio_postgres::Error,
     },
     #[error("PostgreSQL at {server} has no database {database}")]
@@ -105,7 +115,13 @@ impl ConnectError {
                 "lower database.pool_size or the number of replicas, or raise the server's \
                  max_connections"
             }
-            Self::NotAuthorised { .. } => "correct user and password, or the server's pg_hba.conf",
+            Self::NoTls { .. } => {
+                "set `ssl = on` there, or sslmode=disable where the network can be trusted"
+            }
+            Self::Tls { source, .. } => return TlsError::of(source).map(TlsError::advice),
+            Self::NotAuthorised { .. } => {
+                "correct user and password, the server's pg_hba.conf, or sslmode where that demands TLS"
+            }
             Self::DatabaseMissing { .. } => "create it with CREATE DATABASE, or correct its name",
             Self::TooOld { .. } => "upgrade the server",
             Self::NotMigrated { .. } => "run `lanekeeper migrate` on it",
@@ -118,16 +134,17 @@ impl ConnectError {
     }
 }
 
-/// The database's settings in the driver's form.
-pub fn settings(config: &DatabaseConfig) -> Result<tokio_postgres::Config, ConnectError> {
+/// The configured database.
+pub fn settings(config: &DatabaseConfig) -> Result<Database, ConnectError> {
     let url = config.url.as_ref().ok_or(ConnectError::NotConfigured)?;
-    let mut settings = tokio_postgres::Config::from_str(url.expose())
-        .map_err(|source| ConnectError::Url { source })?;
-    settings.connect_timeout(Duration::from_millis(config.connect_timeout_ms));
-    if settings.get_application_name().is_none() {
-        settings.application_name("lanekeeper");
-    }
-    Ok(settings)
+    let database =
+        Database::new(url.expose(), config.ssl()).map_err(|source| ConnectError::Url { source })?;
+    Ok(database.with(|driver| {
+        driver.connect_timeout(Duration::from_millis(config.connect_timeout_ms));
+        if driver.get_application_name().is_none() {
+            driver.application_name("lanekeeper");
+        }
+    }))
 }
 
 /// Connects, and checks that the schema is the one that this release works with. The connection's
@@ -181,17 +198,21 @@ async fn open_with(
     config: &DatabaseConfig,
     mut notified: impl FnMut() + Send + 'static,
 ) -> Result<Client, ConnectError> {
-    let settings = settings(config)?;
-    let target = Target::of(&settings);
+    let database = settings(config)?;
+    let target = Target::of(&database);
     let timeout = Duration::from_millis(config.connect_timeout_ms);
     // The driver's own limit ends with the socket's connect; a server may fall silent after it.
-    let (client, mut connection) = tokio::time::timeout(timeout, settings.connect(NoTls))
+    let tls = database.connector();
+    let (client, mut connection) = tokio::time::timeout(timeout, database.connect_by(&tls))
         .await
         .map_err(|_| ConnectError::TimedOut {
             server: target.server.clone(),
             timeout,
         })?
-        .map_err(|error| target.explain(error))?;
+        .map_err(|error| match database.lacked_tls(&tls, &error) {
+            true => target.no_tls(error),
+            false => target.explain(error),
+        })?;
     let version = connection
         .parameter("server_version")
         .unwrap_or_default()
@@ -236,7 +257,8 @@ struct Target {
 }
 
 impl Target {
-    fn of(settings: &tokio_postgres::Config) -> Self {
+    fn of(database: &Database) -> Self {
+        let settings = database.driver();
         let ports = settings.get_ports();
         let servers = settings
             .get_hosts()
@@ -258,6 +280,11 @@ impl Target {
             database: settings.get_dbname().unwrap_or(&user).to_owned(),
             user,
         }
+    }
+
+    fn no_tls(&self, source: tokio_postgres::Error) -> ConnectError {
+        let server = self.server.clone();
+        ConnectError::NoTls { server, source }
     }
 
     fn explain(&self, source: tokio_postgres::Error) -> ConnectError {
@@ -288,6 +315,7 @@ impl Target {
             None if source.source().is_some_and(|cause| cause.is::<io::Error>()) => {
                 ConnectError::Unreachable { server, source }
             }
+            None if TlsError::of(&source).is_some() => ConnectError::Tls { server, source },
             None => ConnectError::Other { server, source },
         }
     }

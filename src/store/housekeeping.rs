@@ -1,15 +1,27 @@
-//! What keeps history small: partitions made ahead and dropped behind, old keys forgotten.
+//! What keeps the tables small, and what an apply leaves to be finished.
+//!
+//! Each call is one short turn under an advisory lock: where another process is at it, nothing is
+//! done. The caller calls again while there is more.
 
 use tokio_postgres::Client;
 
 use super::StoreError;
 
-/// What one round did.
+pub const CHANGE_PENDING: &str = include_str!("sql/change_pending.sql");
+pub const FINISH_CHANGES: &str = include_str!("sql/finish_changes.sql");
+pub const REST_SESSIONS: &str = include_str!("sql/rest_sessions.sql");
+pub const FORGET_RECORDS: &str = include_str!("sql/forget_records.sql");
+
+/// Keys of each kind that one turn forgets.
+const KEYS_AT_ONCE: i64 = 10_000;
+
+/// What one turn with the log and the keys did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub partitions_created: i64,
     pub partitions_dropped: i64,
-    /// Days past retention that some lane still has undelivered events of.
+    /// Days past retention that some lane still has undelivered events of, that somebody is at, or
+    /// that are about to be dropped.
     pub partitions_kept: i64,
     pub keys_forgotten: i64,
 }
@@ -18,12 +30,17 @@ impl Report {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Whether another turn finds more to do.
+    pub fn more(&self) -> bool {
+        self.partitions_dropped > 0 || self.keys_forgotten >= KEYS_AT_ONCE
+    }
 }
 
-/// One round; where another process is at it, nothing is done.
+/// One turn with the log and the keys.
 ///
 /// # Errors
-/// The round may have done a part; the next one does the rest.
+/// Nothing of this turn was done.
 pub async fn run(
     client: &Client,
     retention_days: i32,
@@ -42,5 +59,136 @@ pub async fn run(
         partitions_dropped: row.get(1),
         partitions_kept: row.get(2),
         keys_forgotten: row.get(3),
+    })
+}
+
+/// How long records are kept, in days.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// Why events were not plainly delivered; as long as the event in any case.
+    pub outcome_days: i32,
+    /// Who settled what and when.
+    pub history_days: i32,
+    /// Dead letters, from when somebody dealt with them.
+    pub dead_letter_days: i32,
+}
+
+/// Rows that a turn forgot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    pub outcomes: i64,
+    pub histories: i64,
+    pub dead_letters: i64,
+}
+
+impl Forgotten {
+    /// Whether a turn with this limit left some of a kind for another one.
+    pub fn reached(&self, limit: i32) -> bool {
+        [self.outcomes, self.histories, self.dead_letters].contains(&i64::from(limit))
+    }
+}
+
+impl std::ops::AddAssign for Forgotten {
+    fn add_assign(&mut self, other: Self) {
+        self.outcomes += other.outcomes;
+        self.histories += other.histories;
+        self.dead_letters += other.dead_letters;
+    }
+}
+
+/// Forgets up to `limit` records of each kind.
+///
+/// # Errors
+/// Nothing of this turn was done.
+pub async fn forget_records(
+    client: &Client,
+    keep: Keep,
+    limit: i32,
+) -> Result<Forgotten, StoreError> {
+    let operation = "forgetting old records";
+    let row = client
+        .query_one(
+            FORGET_RECORDS,
+            &[
+                &keep.outcome_days,
+                &keep.history_days,
+                &keep.dead_letter_days,
+                &limit,
+            ],
+        )
+        .await
+        .map_err(StoreError::on(operation))?;
+    Ok(Forgotten {
+        outcomes: row.get("outcomes"),
+        histories: row.get("histories"),
+        dead_letters: row.get("dead_letters"),
+    })
+}
+
+/// What one turn over the sessions did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Sessions whose lanes are about to go.
+    pub marked: i64,
+    /// Sessions whose lanes are gone; an append brings them back.
+    pub rested: i64,
+    /// Call again at once.
+    pub more: bool,
+}
+
+/// One turn over up to `sessions` sessions: removes the lanes of those that had nothing to do for
+/// `days` days and of which nothing is left.
+///
+/// # Errors
+/// Nothing of this turn was done.
+pub async fn rest_sessions(client: &Client, days: i32, sessions: i32) -> Result<Rest, StoreError> {
+    let row = client
+        .query_one(REST_SESSIONS, &[&days, &sessions])
+        .await
+        .map_err(StoreError::on("putting sessions to rest"))?;
+    Ok(Rest {
+        marked: row.get("marked"),
+        rested: row.get("rested"),
+        more: row.get("more"),
+    })
+}
+
+/// What one turn with the changes did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Changes that are not finished yet: look again at the poll floor.
+    pub unfinished: i64,
+    /// A walk is under way: call again at once.
+    pub more: bool,
+    pub sessions_walked: i64,
+    pub lanes_woken: i64,
+}
+
+/// Whether an apply left something to finish.
+///
+/// # Errors
+/// Where it cannot be read.
+pub async fn change_pending(client: &Client) -> Result<bool, StoreError> {
+    let row = client
+        .query_one(CHANGE_PENDING, &[])
+        .await
+        .map_err(StoreError::on("looking for unfinished changes"))?;
+    Ok(row.get("pending"))
+}
+
+/// One turn over up to `sessions` sessions.
+///
+/// # Errors
+/// Nothing of this turn was done.
+pub async fn finish_changes(client: &Client, sessions: i32) -> Result<Turn, StoreError> {
+    let row = client
+        .query_one(FINISH_CHANGES, &[&sessions])
+        .await
+        .map_err(StoreError::on("finishing a change of subscriptions"))?;
+    Ok(Turn {
+        unfinished: row.get("unfinished"),
+        more: row.get("more"),
+        sessions_walked: row.get("sessions_walked"),
+        lanes_woken: row.get("lanes_woken"),
     })
 }

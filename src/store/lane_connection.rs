@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
 use uuid::Uuid;
 
-use super::StoreError;
+use super::{Database, StoreError};
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,13 +39,18 @@ pub enum OpenError {
 ///
 /// # Errors
 /// [`OpenError::Pooler`] where the session is not the server's own.
-pub async fn open(database: &Config, purpose: &str) -> Result<(Client, JoinHandle<()>), OpenError> {
+pub async fn open(
+    database: &Database,
+    purpose: &str,
+) -> Result<(Client, JoinHandle<()>), OpenError> {
     let nonce = Uuid::now_v7().simple().to_string();
-    let mut config = database.clone();
-    config.application_name(format!("lanekeeper {purpose}"));
-    bound_silence(&mut config);
-    config.options(options(database.get_options(), &nonce));
-    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, config.connect(NoTls));
+    let database = database.with(|driver| {
+        driver.application_name(format!("lanekeeper {purpose}"));
+        bound_silence(driver);
+        let options = options(driver.get_options(), &nonce);
+        driver.options(options);
+    });
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, database.connect());
     let (client, connection) = connecting
         .await
         .map_err(|_| OpenError::TimedOut)?

@@ -33,7 +33,9 @@ const MIGRATIONS: &[Migration] = migrations![
     "0003_claim",
     "0004_operate",
     "0005_parked",
-    "0006_claim"
+    "0006_claim",
+    "0007_registry",
+    "0008_housekeeping",
 ];
 
 /// The schema version of this binary.

@@ -6,8 +6,8 @@
 pub mod append;
 pub mod claim;
 pub mod connect;
+pub mod database;
 pub mod diagnose;
-pub mod enqueue;
 pub mod error;
 pub mod fetch;
 pub mod housekeeping;
@@ -17,8 +17,12 @@ pub mod log;
 pub mod migrate;
 pub mod operate;
 pub mod place;
+pub mod producer;
+pub mod registry;
 pub mod settle;
 pub mod subscription;
+pub mod tls;
 pub mod worker;
 
+pub use database::Database;
 pub use error::{ErrorClass, Refusal, StoreError};

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::toml_file::Position;
 
+use super::built_in;
 use super::definition::{Events, Exhaustion, Start};
 use super::problem::{FileError, Problem};
 use super::section::Section;
@@ -180,7 +181,9 @@ impl<'t> Reader<'t> {
         }
         let position = section.position();
         let stream = section.require("stream", value::text);
-        let adapter = section.require("adapter", value::text);
+        let adapter = section.require("adapter", |value| {
+            value::text(value).and_then(built_in::refuse_adapter)
+        });
         let events = section.take("events", value::events);
         let start = section.take("start", value::choice(&Start::ALL, Start::as_str));
         let retry = self.retry(&mut section);

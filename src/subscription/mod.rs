@@ -1,6 +1,7 @@
 //! Subscriptions as their users write them: the file, what it asks for, and the difference between
 //! that and what is in force. No SQL here; `store::subscription` reads and writes the rows.
 
+pub mod built_in;
 mod change;
 mod definition;
 mod duration;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::toml_file::nearest;
 
+use super::built_in;
 use super::change::{Change, ChangeKind, FieldChange, Target, differences};
 use super::definition::{Definition, Events, Retry, StreamDefinition};
 use super::file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
@@ -83,7 +84,10 @@ impl Plan {
                 .iter()
                 .any(|section| section.name == name)
         };
-        for (name, existing) in current.live.iter().filter(|(name, _)| !listed(name)) {
+        let others = current.live.iter().filter(|(name, live)| {
+            !listed(name) && !built_in::is_built_in(&live.definition.adapter)
+        });
+        for (name, existing) in others {
             if prune {
                 plan.subscriptions.push(Step {
                     name: name.clone(),
@@ -164,6 +168,9 @@ fn plan_subscription(
     streams: &BTreeMap<String, StreamDefinition>,
     current: &Current,
 ) -> Result<Step<Definition>, Impossible> {
+    if let Some(reason) = built_in::refusal(&section.name, current) {
+        return Err(("adapter", reason));
+    }
     let definition = resolve(section, streams)?;
     if let Some(Existing {
         id,

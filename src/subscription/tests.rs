@@ -296,3 +296,49 @@ fn what_lanes_hang_on_cannot_change_and_a_stream_must_exist() {
     let unknown = refused(&AUDIT.replace("stream  = \"hooks\"", "stream = \"hoks\""));
     assert!(unknown.contains("did you mean \"hooks\"?"), "{unknown}");
 }
+
+/// A file with every kind of value in it.
+const EVERYTHING: &str = r#"
+[stream.builds]
+critical = ["started"]
+fan_out = "all"
+max_payload_bytes = 65536
+retry = { max_attempts = 20, on_exhausted = "park" }
+
+[subscription.audit]
+stream  = "hooks"
+events  = ["session_start", "agent_stop"]
+adapter = "webhook"
+url     = "https://example.com/hooks"
+secret_env = "AUDIT_SECRET"
+retry   = { schedule = ["1s", "500ms", "1m"], max_attempts = 3, on_exhausted = "drop" }
+timeout = "15s"
+start = "earliest"
+coalesce = false
+concurrency = 7
+history = true
+"#;
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_a_file_or_is_refused_with_a_place(text in "[\\[\\]a-z_.=\"'{}#0-9\n, -]{0,120}") {
+        if let Err(error) = SubscriptionFile::parse(&text, "subs.toml") {
+            proptest::prop_assert!(error.to_string().contains("subs.toml"));
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_a_file_or_is_refused_with_a_place(
+        at in proptest::prelude::any::<proptest::sample::Index>(),
+        length in 0_usize..12,
+        put in "[\\[\\]a-z_.=\"'{}#0-9\n, -]{0,6}|\\PC{0,3}",
+    ) {
+        let at = at.index(EVERYTHING.len());
+        let mut text = EVERYTHING.to_owned();
+        text.replace_range(at..(at + length).min(EVERYTHING.len()), &put);
+        if let Err(error) = SubscriptionFile::parse(&text, "subs.toml") {
+            proptest::prop_assert!(!error.problems.is_empty());
+            proptest::prop_assert!(error.to_string().contains("subs.toml"));
+        }
+    }
+}

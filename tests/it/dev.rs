@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use lanekeeper::dev::{DevError, Options, Postgres};
+use lanekeeper::dev::{Data, DevError, Options, Postgres};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio_postgres::config::Host;
 
-use crate::support::{connect, lanekeeper, wait_until};
+use crate::support::{connect, lanekeeper, private_server, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -32,9 +32,20 @@ impl Drop for Folder {
     }
 }
 
+fn kept(data: impl Into<PathBuf>) -> Options {
+    Options {
+        data: Data::Kept(data.into()),
+        ..private_server()
+    }
+}
+
 /// `lanekeeper dev --ephemeral` around a shell script, and the first line that this prints.
 async fn dev(script: &str) -> (Child, String) {
-    let mut child = lanekeeper()
+    let mut command = lanekeeper();
+    if let Some(bin) = private_server().postgres_bin {
+        command.env("LANEKEEPER_DEV__POSTGRES_BIN", bin);
+    }
+    let mut child = command
         .args([
             "dev",
             "--ephemeral",
@@ -120,7 +131,7 @@ async fn numbers(postgres: &Postgres) -> Vec<i32> {
 #[tokio::test]
 async fn kept_data_is_there_at_the_next_start_and_for_one_owner_at_a_time() {
     let folder = Folder::new("kept");
-    let options = Options::kept(folder.0.join("data"));
+    let options = kept(folder.0.join("data"));
     let first = Postgres::start(&options).await.unwrap();
     let create = "CREATE TABLE kept AS SELECT 42 AS number";
     connect(first.url())
@@ -142,7 +153,7 @@ async fn kept_data_is_there_at_the_next_start_and_for_one_owner_at_a_time() {
 #[tokio::test]
 async fn a_start_waits_for_the_server_that_a_dropped_owner_left_stopping() {
     let folder = Folder::new("dropped");
-    let options = Options::kept(folder.0.join("data"));
+    let options = kept(folder.0.join("data"));
     let postgres = Postgres::start(&options).await.unwrap();
     let socket = socket_dir(postgres.url());
     connect(postgres.url())
@@ -166,7 +177,7 @@ async fn a_start_waits_for_the_server_that_a_dropped_owner_left_stopping() {
 
 #[tokio::test]
 async fn tcp_is_closed_unless_asked_for_and_wants_the_password() {
-    let mut options = Options::ephemeral();
+    let mut options = private_server();
     options.port = Some(0);
     let postgres = Postgres::start(&options).await.unwrap();
     let url = postgres.tcp_url().unwrap().to_owned();
@@ -180,7 +191,7 @@ async fn tcp_is_closed_unless_asked_for_and_wants_the_password() {
     );
     postgres.stop().await.unwrap();
 
-    let postgres = Postgres::start(&Options::ephemeral()).await.unwrap();
+    let postgres = Postgres::start(&private_server()).await.unwrap();
     assert_eq!(postgres.tcp_url(), None);
     let listens = connect(postgres.url())
         .await
@@ -198,7 +209,7 @@ async fn a_half_made_data_directory_is_made_anew() {
     std::fs::create_dir_all(data.join("postgres.new")).unwrap();
     std::fs::write(data.join("postgres.new/PG_VERSION"), "15\n").unwrap();
     std::fs::write(data.join("lock"), "").unwrap();
-    let postgres = Postgres::start(&Options::kept(&data)).await.unwrap();
+    let postgres = Postgres::start(&kept(&data)).await.unwrap();
     assert!(!Path::new(&data).join("postgres.new").exists());
     postgres.stop().await.unwrap();
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 mod calls;
+mod garbage;
 pub mod payloads;
 mod spool;
 
@@ -109,7 +110,7 @@ fn numbered(session: &str, number: usize) -> Vec<u8> {
 async fn log(client: &Client, session: &str) -> Vec<(String, Value)> {
     let rows = client
         .query(
-            "SELECT e.seq, e.event_type, e.payload FROM lanekeeper.event AS e \
+            "SELECT e.seq, e.event_type, e.payload::jsonb FROM lanekeeper.event AS e \
              JOIN lanekeeper.session AS s USING (session_id) WHERE s.name = $1 ORDER BY e.seq",
             &[&session],
         )

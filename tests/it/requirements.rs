@@ -46,14 +46,16 @@ fn test_exists(path: &str) -> bool {
         parts.pop();
     }
     let module: PathBuf = parts.iter().collect();
-    let files = ["tests/it", "src"].into_iter().flat_map(|root| {
-        let module = repository(root).join(&module);
-        [
-            module.with_extension("rs"),
-            module.join("mod.rs"),
-            module.join("tests.rs"),
-        ]
-    });
+    let files = ["tests/it", "tests/crash", "src"]
+        .into_iter()
+        .flat_map(|root| {
+            let module = repository(root).join(&module);
+            [
+                module.with_extension("rs"),
+                module.join("mod.rs"),
+                module.join("tests.rs"),
+            ]
+        });
     files
         .filter_map(|file| std::fs::read_to_string(file).ok())
         .any(|text| {
@@ -109,15 +111,17 @@ fn every_requirement_has_one_row_with_its_state_and_its_tests() {
 }
 
 #[test]
-fn every_test_that_the_architecture_names_exists() {
-    let text = read("ARCHITECTURE.md");
-    let missing: Vec<&str> = rows(&text)
-        .into_iter()
-        .flatten()
-        .flat_map(quoted)
-        .filter(|text| is_test_path(text) && !test_exists(text))
-        .collect();
-    assert!(missing.is_empty(), "{missing:#?}");
+fn every_test_that_the_architecture_and_the_guarantees_name_exists() {
+    for document in ["ARCHITECTURE.md", "docs/guarantees.md"] {
+        let text = read(document);
+        let missing: Vec<&str> = rows(&text)
+            .into_iter()
+            .flatten()
+            .flat_map(quoted)
+            .filter(|text| is_test_path(text) && !test_exists(text))
+            .collect();
+        assert!(missing.is_empty(), "{document}: {missing:#?}");
+    }
 }
 
 #[test]

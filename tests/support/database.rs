@@ -36,7 +36,7 @@ impl Server {
         let (url, private) = match std::env::var("TEST_DATABASE_URL") {
             Ok(url) => (url, None),
             Err(_) => {
-                let postgres = Postgres::start(&Options::ephemeral())
+                let postgres = Postgres::start(&private_server())
                     .await
                     .expect("a private server");
                 (postgres.url().to_owned(), Some(postgres))
@@ -49,6 +49,14 @@ impl Server {
             template,
             private,
         }
+    }
+}
+
+/// An ephemeral server of the version that `TEST_POSTGRES_BIN` names, for tests that start their own.
+pub fn private_server() -> Options {
+    Options {
+        postgres_bin: std::env::var_os("TEST_POSTGRES_BIN").map(PathBuf::from),
+        ..Options::ephemeral()
     }
 }
 

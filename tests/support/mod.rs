@@ -15,7 +15,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use database::{TestDb, connect};
+pub use database::{TestDb, connect, private_server};
 pub use dice::Dice;
 pub use program::{lanekeeper, lanekeeper_by};
 pub use proxy::{Line, Protocol, Proxy, Trap, Upstream};

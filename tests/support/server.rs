@@ -9,7 +9,7 @@ use lanekeeper::store::migrate::migrate;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::connect;
+use super::{connect, private_server};
 
 pub struct Server {
     pub postgres: Postgres,
@@ -39,7 +39,7 @@ impl Server {
         let mut options = Options {
             data: Data::Kept(dir.path().join("server")),
             port: Some(0),
-            ..Options::ephemeral()
+            ..private_server()
         };
         let postgres = Postgres::start(&options).await.unwrap();
         let url = postgres.tcp_url().unwrap().to_owned();

@@ -5,8 +5,8 @@ use crate::config::{Config, WorkerConfig};
 use crate::store::diagnose::Server;
 
 /// Connections that a worker holds besides its lane connections and its pool: control, doorbell,
-/// listener, and one in reserve for a reconnect.
-const OTHER_CONNECTIONS: i64 = 4;
+/// listener, the session registry's, and one in reserve for a reconnect.
+const OTHER_CONNECTIONS: i64 = 5;
 
 /// Lane locks live in the table that all sessions of the server share; when it is full, statements
 /// of everybody fail.
@@ -87,9 +87,9 @@ mod tests {
             server.other_connections = others;
             connections(&server, &config, replicas).status
         };
-        // 10 each, of 97.
-        assert_eq!(of(0, 9), Status::Ok);
-        assert_eq!(of(20, 9), Status::Warn);
-        assert_eq!(of(0, 10), Status::Fail);
+        // 11 each, of 97.
+        assert_eq!(of(0, 8), Status::Ok);
+        assert_eq!(of(20, 8), Status::Warn);
+        assert_eq!(of(0, 9), Status::Fail);
     }
 }

@@ -7,6 +7,7 @@ use crate::adapter::{self, Environment};
 use crate::cli::output;
 use crate::config::WorkerConfig;
 use crate::store::inspect::{SubscriptionSummary, WorkerStatus};
+use crate::subscription::built_in::is_built_in;
 
 /// An append makes a partition that it lacks: nothing is lost without one, but the first event of
 /// the day waits for it.
@@ -100,7 +101,9 @@ fn subscription(subscription: &SubscriptionSummary, environment: &Environment) -
     const NAME: &str = "subscription";
     let name = &subscription.subscription;
     let settings = &subscription.settings;
-    if let Err(error) = adapter::check(&subscription.adapter, settings) {
+    if !is_built_in(&subscription.adapter)
+        && let Err(error) = adapter::check(&subscription.adapter, settings)
+    {
         return Check::fail(
             NAME,
             format!("{name}: {}", chain(&error)),

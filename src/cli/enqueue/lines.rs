@@ -192,7 +192,7 @@ impl Bulk<'_> {
                     }
                     events = later;
                 }
-                Err(source) if is_lost(&source) => {
+                Err(source) if source.is_outcome_unknown() => {
                     let to = now.last().map_or(line, |(last, _)| *last);
                     return Err(LineError::Unknown {
                         from: line,
@@ -212,10 +212,6 @@ impl Bulk<'_> {
         }
         Ok(())
     }
-}
-
-fn is_lost(error: &AppendError) -> bool {
-    matches!(error, AppendError::Store(store) if store.class() == ErrorClass::ConnectionLost)
 }
 
 #[cfg(test)]

@@ -92,7 +92,9 @@ impl Session<'_> {
         walks: &[RouteWalk],
         limit: usize,
     ) -> Result<Claimed, SessionError> {
-        let held = self.holdings.ascending_ids();
+        // This connection's among them, marked ones too: a spare token of theirs may be due, and
+        // session locks are re-entrant.
+        let held = self.shared.held_lanes();
         let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
         let claimed = self
             .ask(
@@ -152,7 +154,7 @@ impl Session<'_> {
                     suspect_claim: None,
                     mark_at,
                     marked: false,
-                    _hold: places.hold(route),
+                    _hold: places.hold(claimed.lane_id, route),
                 },
             );
             let share = self.share(&events);

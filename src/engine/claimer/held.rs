@@ -38,19 +38,16 @@ impl Holdings {
         self.lanes.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
     pub fn get(&self, lane_id: i64) -> Option<&Held> {
         self.lanes.get(&lane_id)
     }
 
     pub fn get_mut(&mut self, lane_id: i64) -> Option<&mut Held> {
         self.lanes.get_mut(&lane_id)
-    }
-
-    /// Marked ones too: a spare token of theirs may be due, and session locks are re-entrant.
-    pub fn ascending_ids(&self) -> Vec<i64> {
-        let mut ids: Vec<i64> = self.lanes.keys().copied().collect();
-        ids.sort_unstable();
-        ids
     }
 
     pub fn take(&mut self, lane_id: i64, held: Held) {

@@ -15,33 +15,38 @@ use crate::store::settle::{self, Operation, Settled, Settlement};
 
 /// Lanes in one settlement.
 const SETTLE_LIMIT: usize = 512;
+/// How often other tasks have their turn before a group is settled: microseconds where none is ready.
+const GATHER_TURNS: usize = 48;
 /// How long a lane waits whose settlement the server refuses.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
-    /// Takes all that waits in the channel.
+    /// Settles what waits in the channel.
     pub(super) async fn serve(&mut self) -> Result<(), SessionError> {
-        let mut requests = Vec::new();
-        while let Ok(request) = self.incoming.try_recv() {
-            requests.push(request);
-            if requests.len() == SETTLE_LIMIT {
-                break;
-            }
+        match self.incoming.try_recv() {
+            Ok(request) => self.handle(vec![request]).await,
+            Err(_) => Ok(()),
         }
-        if requests.is_empty() {
-            Ok(())
-        } else {
-            self.handle(requests).await
+    }
+
+    /// Lets lanes that are about to ask join the group: a call costs as much as some twenty lanes in it.
+    async fn gather(&mut self, requests: &mut Vec<Request>) {
+        for _ in 0..GATHER_TURNS {
+            while requests.len() < SETTLE_LIMIT {
+                let Ok(request) = self.incoming.try_recv() else {
+                    break;
+                };
+                requests.push(request);
+            }
+            if requests.len() >= self.holdings.len().min(SETTLE_LIMIT) {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
     }
 
     pub(super) async fn handle(&mut self, mut requests: Vec<Request>) -> Result<(), SessionError> {
-        while requests.len() < SETTLE_LIMIT {
-            let Ok(request) = self.incoming.try_recv() else {
-                break;
-            };
-            requests.push(request);
-        }
+        self.gather(&mut requests).await;
         let mut lanes = Vec::with_capacity(requests.len());
         let mut replies = Vec::with_capacity(requests.len());
         for request in requests {

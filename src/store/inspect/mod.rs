@@ -8,6 +8,7 @@
 mod dead_letter;
 mod find;
 mod lane;
+mod registry;
 mod session;
 mod status;
 mod subscription;
@@ -20,6 +21,7 @@ use super::StoreError;
 pub use dead_letter::{DeadLetter, DeadLetterFilter, Letter, dead_letters, letters};
 pub use find::{FindError, find_session, find_stream, find_subscription};
 pub use lane::{LaneStatus, active_lanes, lanes, lanes_of_session};
+pub use registry::{RegistryEntry, RegistryFilter, TurnState, registered};
 pub use session::{SessionStatus, sessions};
 pub use status::{LaneCounts, SubscriptionStatus, WorkerStatus, status, workers};
 pub use subscription::{SubscriptionSummary, subscriptions};

@@ -5,6 +5,7 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
+use super::registry::RegistryEntry;
 use super::{StoreError, read};
 
 /// A session and how far it got.
@@ -21,6 +22,8 @@ pub struct SessionStatus {
     pub parked: i64,
     /// Events after the cursor of the lane that is furthest behind.
     pub behind: i64,
+    /// What its events told; `None` where it is no agent's session, or the registry is off.
+    pub registry: Option<RegistryEntry>,
 }
 
 impl SessionStatus {
@@ -34,18 +37,19 @@ impl SessionStatus {
             lanes: row.try_get("lanes")?,
             parked: row.try_get("parked")?,
             behind: row.try_get("behind")?,
+            registry: RegistryEntry::from_row(row)?,
         })
     }
 }
 
-/// The newest `limit` sessions, of one stream or of all; or one session by its id.
+/// The newest `limit` sessions, of one stream or of all; or those of some ids.
 ///
 /// # Errors
 /// Where they cannot be read.
 pub async fn sessions(
     client: &impl GenericClient,
     stream_id: Option<i32>,
-    session_id: Option<i64>,
+    session_ids: Option<&[i64]>,
     limit: i64,
 ) -> Result<Vec<SessionStatus>, StoreError> {
     let statement = include_str!("../sql/session_list.sql");
@@ -55,7 +59,7 @@ pub async fn sessions(
         statement,
         &[
             (&stream_id, Type::INT4),
-            (&session_id, Type::INT8),
+            (&session_ids, Type::INT8_ARRAY),
             (&limit, Type::INT8),
         ],
         SessionStatus::from_row,

@@ -1,15 +1,21 @@
--- Purpose: sessions, the newest first, with how far they got. $1: one stream, $2: one session; NULL
--- for all. Index: session's primary key, walked backwards; where a stream has few of the newest
--- sessions, the walk passes those of the others. Rows: at most $3.
+-- Purpose: sessions, the newest first, with how far they got and what the registry knows of them.
+-- $1: one stream, $2: these sessions; NULL for all. Index: session's primary key, walked backwards;
+-- where a stream has few of the newest sessions, the walk passes those of the others. Rows: at most $3.
 SELECT t.name AS stream, n.name AS session, n.created_at, coalesce(e.seq, x.seq, 0) AS newest_seq,
        e.created_at AS last_event_at, l.lanes, l.parked,
-       coalesce(coalesce(e.seq, x.seq, 0) - l.cursor, 0) AS behind
+       coalesce(coalesce(e.seq, x.seq, 0) - l.cursor, 0) AS behind,
+       a.session_id IS NOT NULL AS registered, a.cli, a.native_session_id, a.host, a.cwd, a.model,
+       a.transcript_path, a.transcript_from, a.started_at, a.ended_at, a.last_activity, a.last_activity_at,
+       a.last_prompt, a.last_prompt_at, a.last_notification, a.last_notification_at,
+       a.last_error, a.last_error_code, a.last_error_at,
+       a.turn_state, a.turn, a.turn_id, a.turn_started_at, a.turn_ended_at, a.turn_ended_by
 FROM (
     SELECT n.session_id, n.stream_id, n.name, n.created_at FROM lanekeeper.session AS n
-    WHERE ($1::int IS NULL OR n.stream_id = $1) AND ($2::bigint IS NULL OR n.session_id = $2)
+    WHERE ($1::int IS NULL OR n.stream_id = $1) AND ($2::bigint[] IS NULL OR n.session_id = ANY ($2))
     ORDER BY n.session_id DESC LIMIT $3
 ) AS n
 JOIN lanekeeper.stream AS t ON t.stream_id = n.stream_id
+LEFT JOIN lanekeeper.agent_session AS a ON a.session_id = n.session_id
 LEFT JOIN LATERAL (
     SELECT e.seq, e.created_at FROM lanekeeper.event AS e
     WHERE e.session_id = n.session_id ORDER BY e.seq DESC LIMIT 1

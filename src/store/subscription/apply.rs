@@ -136,7 +136,7 @@ pub async fn add_lanes(
         .map_err(StoreError::on(operation))
 }
 
-async fn lock(transaction: &Transaction<'_>) -> Result<(), ApplyError> {
+pub(super) async fn lock(transaction: &Transaction<'_>) -> Result<(), ApplyError> {
     let operation = "waiting for another apply";
     transaction
         .batch_execute(LOCK_TIMEOUT)
@@ -151,7 +151,7 @@ async fn lock(transaction: &Transaction<'_>) -> Result<(), ApplyError> {
     }
 }
 
-async fn current(
+pub(super) async fn current(
     transaction: &Transaction<'_>,
 ) -> Result<(Current, BTreeMap<String, i32>), StoreError> {
     let operation = "loading the streams";

@@ -1,6 +1,7 @@
 //! Subscriptions as rows: loaded by workers, written by `apply`.
 
 mod apply;
+mod built_in;
 mod row;
 mod write;
 
@@ -14,6 +15,7 @@ use crate::subscription::{Definition, Events, Exhaustion, Retry, Start};
 use super::StoreError;
 
 pub use apply::{Applied, ApplyError, Backfill, add_lanes, apply};
+pub use built_in::{BuiltInError, Done, install, remove};
 
 pub const LIST: &str = include_str!("../sql/subscription_list.sql");
 

@@ -16,6 +16,7 @@ pub const CHANGE: &str = include_str!("../sql/subscription_change.sql");
 pub const REMOVE: &str = include_str!("../sql/subscription_remove.sql");
 pub const RECORD: &str = include_str!("../sql/subscription_record.sql");
 pub const WAKE: &str = include_str!("../sql/subscription_wake.sql");
+pub const STREAM_CHANGE: &str = include_str!("../sql/stream_change.sql");
 
 /// Creates the stream or sets it to its definition; returns its id.
 pub(super) async fn put_stream(
@@ -77,6 +78,12 @@ pub(super) async fn execute(
             .map_err(StoreError::on("announcing a subscription to its stream"))?;
     }
     let filter_changed = step.kind == ChangeKind::Changed && step.changes("events");
+    if filter_changed || matches!(step.kind, ChangeKind::Created | ChangeKind::Revived) {
+        transaction
+            .execute(STREAM_CHANGE, &[&stream_id])
+            .await
+            .map_err(StoreError::on("announcing a change to housekeeping"))?;
+    }
     if step.kind == ChangeKind::Revived || filter_changed {
         transaction
             .execute(WAKE, &[&id])

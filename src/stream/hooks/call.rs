@@ -16,6 +16,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::class::Class;
 use super::config::HookConfig;
 use super::event_type::{ERROR, UNKNOWN, event_type};
 use super::json::{Sanitised, sanitise};
@@ -39,6 +40,8 @@ const MAX_NATIVE_EVENT_LEN: usize = 100;
 /// A call, ready to be stored.
 #[derive(Debug)]
 pub struct Call {
+    /// Who called.
+    pub cli: AgentCli,
     pub fields: Fields,
     /// Cursor made this call through the hooks of Claude Code.
     pub through_claude_code: bool,
@@ -150,11 +153,37 @@ impl Call {
             headers: to_raw_value(&headers).expect("strings always serialise"),
         };
         Self {
+            cli: caller,
             fields,
             through_claude_code,
             record,
             note,
         }
+    }
+
+    /// The session whose transcript should be looked for: Codex' own, where it did not say. Only at
+    /// events that tell something of the session as a whole: tools come too often.
+    pub fn lacks_transcript(&self) -> Option<&str> {
+        let is_codex = matches!(self.cli, AgentCli::Codex | AgentCli::CodexNotify);
+        let wanted = is_codex
+            && Class::of(&self.record.event_type) == Class::Critical
+            && self.fields.transcript_path.is_none()
+            && !self.fields.is_of_subagent;
+        self.fields.session.as_deref().filter(|_| wanted)
+    }
+
+    /// Adds where the transcript was found. The payload stays as the CLI sent it.
+    pub fn set_transcript(&mut self, path: &str, config: &HookConfig) {
+        let headers: Result<serde_json::Map<String, serde_json::Value>, _> =
+            serde_json::from_str(self.record.headers.get());
+        let Ok(mut headers) = headers else {
+            unreachable!("headers are written by this module");
+        };
+        headers.insert(
+            "transcript_path".to_owned(),
+            redacted(path, config).into_owned().into(),
+        );
+        self.record.headers = to_raw_value(&headers).expect("strings always serialise");
     }
 }
 
@@ -238,6 +267,7 @@ fn bounded(text: &str, max: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::Value;
 
     use super::*;
@@ -387,5 +417,125 @@ mod tests {
         );
         assert!(call.note.unwrap().contains("cut off after 39 bytes"));
         assert_eq!(call.record.session, "s");
+    }
+
+    fn cli() -> impl Strategy<Value = AgentCli> {
+        prop::sample::select(AgentCli::ALL.to_vec())
+    }
+
+    /// What the schema, the spool and receivers rely on, whatever came in.
+    fn assert_storable(call: &Call) {
+        let record = &call.record;
+        assert!((1..=512).contains(&record.session.len()), "{record:?}");
+        assert!((1..=200).contains(&record.event_type.len()), "{record:?}");
+        for text in [&record.session, &record.event_type] {
+            assert!(!text.contains('\0'), "{text:?}");
+        }
+        for json in [&record.payload, &record.headers] {
+            serde_json::from_str::<Value>(json.get()).unwrap();
+            assert!(!json.get().contains(['\n', '\r', '\0']), "{json}");
+        }
+        assert!(headers(call).is_object());
+        let line = record.to_line();
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+
+    /// Texts that agents send, and those that they should not.
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[a-z-]{0,12}",
+            ".{0,20}",
+            "\\PC{500,600}",
+            Just("\0".to_owned()),
+            Just(" ".to_owned()),
+            Just("\u{feff}\u{202e}".to_owned()),
+        ]
+    }
+
+    fn leaf() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            text().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<i32>().prop_map(|n| Value::from(f64::from(n) / 64.0)),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+        ]
+    }
+
+    /// Objects with the keys that the shapes look for, and with anything under them.
+    fn document() -> impl Strategy<Value = Value> {
+        let key = prop_oneof![
+            prop::sample::select(vec![
+                "session_id",
+                "conversation_id",
+                "thread-id",
+                "hook_event_name",
+                "type",
+                "hook_type",
+                "properties",
+                "input",
+                "sessionID",
+                "info",
+                "id",
+                "part",
+                "cursor_version",
+                "cwd",
+                "event",
+            ])
+            .prop_map(str::to_owned),
+            text(),
+        ];
+        leaf().prop_recursive(4, 24, 6, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(key.clone(), inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_of_any_cli_become_an_event_that_can_be_stored(
+            cli in cli(),
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            whole in any::<bool>(),
+        ) {
+            let config = HookConfig::default();
+            assert_storable(&Call::read(cli, &bytes, whole, &Origin::now(), &config));
+        }
+
+        #[test]
+        fn any_document_of_any_cli_is_stored_whole(cli in cli(), document in document()) {
+            let config = HookConfig { redact_emails: false, ..HookConfig::default() };
+            let bytes = document.to_string().into_bytes();
+            let call = Call::read(cli, &bytes, true, &Origin::now(), &config);
+            assert_storable(&call);
+            prop_assert_ne!(&call.record.event_type, ERROR);
+            // By their texts: a number that is read may lose its last digit.
+            if !document.to_string().contains("\\u0000") {
+                prop_assert_eq!(call.record.payload.get(), document.to_string());
+            }
+        }
+
+        #[test]
+        fn a_document_with_a_damaged_byte_is_kept_as_text_or_as_json(
+            cli in cli(),
+            document in document(),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let mut bytes = document.to_string().into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let config = HookConfig { redact_emails: false, ..HookConfig::default() };
+            let call = Call::read(cli, &bytes, true, &Origin::now(), &config);
+            assert_storable(&call);
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let kept = payload(&call);
+            if kept["code"] == "undecodable_payload" && !text.contains('\0') {
+                prop_assert_eq!(kept["details"]["raw"].as_str(), Some(text.as_str()));
+            }
+        }
     }
 }

@@ -17,12 +17,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_postgres::{Client, Config};
 
 use crate::spool::drain::drain_session;
 use crate::spool::error::chain;
-use crate::spool::{DrainLimits, Record, Spool, SpoolError, drain};
-use crate::store::enqueue::{EnqueueError, Refusal, connect, enqueue};
+use crate::spool::{DrainLimits, Record, STREAM, Spool, SpoolError, drain};
+use crate::store::Database;
+use crate::store::append::{AppendError, Fate};
+use crate::store::producer::Producer;
 
 /// What became of a record.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub enum Emitted {
 
 /// The way of one record. `database` is `None` where no URL is configured.
 pub struct Emitter<'a> {
-    pub database: Option<&'a Config>,
+    pub database: Option<&'a Database>,
     pub spool: &'a Spool,
     /// For everything that involves Postgres, from the call of [`Emitter::emit`] on.
     pub budget: Duration,
@@ -57,8 +58,8 @@ impl Emitter<'_> {
         if self.spool.holds(&record.session) {
             return self.follow(record, database, deadline).await;
         }
-        let sent = match connect(database, deadline).await {
-            Ok(client) => self.send(&client, record, deadline).await,
+        let sent = match Producer::connect(database, deadline).await {
+            Ok(producer) => self.send(&producer, record, deadline).await,
             Err(error) => Err(error),
         };
         sent.unwrap_or_else(|error| self.keep(record, told(&error)))
@@ -67,19 +68,20 @@ impl Emitter<'_> {
     /// Stores a record directly. An error means that it belongs into the spool.
     async fn send(
         &self,
-        client: &Client,
+        producer: &Producer,
         record: &Record,
         deadline: Instant,
-    ) -> Result<Emitted, EnqueueError> {
-        let error = match enqueue(client, &record.as_event(), deadline).await {
+    ) -> Result<Emitted, AppendError> {
+        let event = record.as_event();
+        let error = match producer.enqueue(STREAM, &event, deadline).await {
             Ok(_) => {
-                self.help(client, deadline).await;
+                self.help(producer, deadline).await;
                 return Ok(Emitted::Stored);
             }
             Err(error) => error,
         };
-        let refusal = error.refusal();
-        if matches!(refusal, Refusal::Later | Refusal::SessionFull) {
+        let fate = error.fate();
+        if matches!(fate, Fate::Later | Fate::SessionFull) {
             return Err(error);
         }
         let because = chain(&error);
@@ -90,10 +92,11 @@ impl Emitter<'_> {
                 return Ok(Emitted::Lost { because });
             }
         };
-        if refusal == Refusal::Payload {
+        if fate == Fate::Payload {
             let stand_in = record.stand_in(&because, &kept_in);
-            if let Err(error) = enqueue(client, &stand_in.as_event(), deadline).await
-                && error.refusal() == Refusal::Later
+            let event = stand_in.as_event();
+            if let Err(error) = producer.enqueue(STREAM, &event, deadline).await
+                && error.fate() == Fate::Later
             {
                 // The record itself is safe in any case.
                 self.keep(&stand_in, told(&error));
@@ -103,25 +106,24 @@ impl Emitter<'_> {
     }
 
     /// Goes behind what waits of this session, and tries to bring all of it in.
-    async fn follow(&self, record: &Record, database: &Config, deadline: Instant) -> Emitted {
+    async fn follow(&self, record: &Record, database: &Database, deadline: Instant) -> Emitted {
         let emitted = self.keep(record, "earlier events of the session still wait".into());
-        let client = match connect(database, deadline).await {
-            Ok(client) => client,
+        let producer = match Producer::connect(database, deadline).await {
+            Ok(producer) => producer,
             Err(error) => return reworded(emitted, &error.into()),
         };
         let limits = limits(deadline);
-        match drain_session(&client, self.spool, &record.session, &limits).await {
+        match drain_session(&producer, self.spool, &record.session, &limits).await {
             Err(error) => reworded(emitted, &error),
             Ok(_) if self.spool.holds(&record.session) => emitted,
             Ok(report) => match emitted {
                 // The disk did not take it, but now nothing is left for it to overtake.
-                Emitted::Lost { .. } => {
-                    self.send(&client, record, deadline)
-                        .await
-                        .unwrap_or_else(|error| Emitted::Lost {
-                            because: told(&error),
-                        })
-                }
+                Emitted::Lost { .. } => self
+                    .send(&producer, record, deadline)
+                    .await
+                    .unwrap_or_else(|error| Emitted::Lost {
+                        because: told(&error),
+                    }),
                 _ => rejected(record, report.rejected).unwrap_or(Emitted::Stored),
             },
         }
@@ -129,9 +131,9 @@ impl Emitter<'_> {
 
     /// With Postgres there and time left, brings in what other sessions had to leave behind: on a
     /// machine without a worker nobody else does.
-    async fn help(&self, client: &Client, deadline: Instant) {
+    async fn help(&self, producer: &Producer, deadline: Instant) {
         if self.spool.files().is_ok_and(|files| !files.is_empty())
-            && let Err(error) = drain(client, self.spool, &limits(deadline)).await
+            && let Err(error) = drain(producer, self.spool, &limits(deadline)).await
         {
             tracing::debug!(%error, "the spool was not drained");
         }
@@ -180,7 +182,7 @@ fn rejected(record: &Record, paths: Vec<PathBuf>) -> Option<Emitted> {
 
 fn reworded(emitted: Emitted, error: &SpoolError) -> Emitted {
     let told = match error {
-        SpoolError::Enqueue { source } => told(source),
+        SpoolError::Append { source } => told(source),
         error => error.to_string(),
     };
     match emitted {
@@ -193,7 +195,7 @@ fn reworded(emitted: Emitted, error: &SpoolError) -> Emitted {
 }
 
 /// Why Postgres did not take the record.
-fn told(error: &EnqueueError) -> String {
+fn told(error: &AppendError) -> String {
     if error.is_unmigrated() {
         format!(
             "the database has no current schema (run `lanekeeper migrate`): {}",

@@ -14,8 +14,10 @@
 //!   session are two events. The one duplicate that is recognised, Cursor running the hooks of
 //!   Claude Code beside its own, is recognised by what Cursor says of itself ([`double_fire`]).
 //!
-//! Left out on purpose: what the events mean (the session registry, turns), and any answer to the
-//! CLI. A hook call only reports; it never allows, blocks or rewrites anything.
+//! What the events mean to their sessions is told by [`registry`], once they are stored.
+//!
+//! Left out on purpose: any answer to the CLI. A hook call only reports; it never allows, blocks or
+//! rewrites anything.
 
 pub mod call;
 pub mod class;
@@ -27,5 +29,7 @@ pub mod json;
 pub mod members;
 pub mod origin;
 pub mod redact;
+pub mod registry;
 pub mod shape;
 pub mod string;
+pub mod transcript;

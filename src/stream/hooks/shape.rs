@@ -53,6 +53,14 @@ impl AgentCli {
         }
     }
 
+    /// The agent that speaks: Codex has two ways to report.
+    pub const fn agent(self) -> &'static str {
+        match self {
+            Self::CodexNotify => Self::Codex.name(),
+            cli => cli.name(),
+        }
+    }
+
     fn event_paths(self) -> &'static [&'static str] {
         match self {
             Self::CodexNotify => &["type"],
@@ -113,6 +121,9 @@ pub struct Fields {
     pub is_cursor: bool,
     /// Cursor's project folders.
     pub workspace_roots: Vec<String>,
+    pub transcript_path: Option<String>,
+    /// Of an agent that works for the session's own, under its id.
+    pub is_of_subagent: bool,
 }
 
 impl Fields {
@@ -148,6 +159,8 @@ impl Fields {
             cwd: top.text("cwd"),
             is_cursor,
             workspace_roots,
+            transcript_path: top.text("transcript_path"),
+            is_of_subagent: top.text("agent_id").is_some(),
         }
     }
 

@@ -35,6 +35,16 @@ async fn a_database_that_is_well_passes() {
         assert_eq!(status(&checks, check), "ok", "{check}");
     }
     assert_eq!(status(&checks, "workers"), "warn");
+    assert!(!checks.iter().any(|check| check["check"] == "redis"));
+    let variables = [("DATABASE_URL", db.url()), ("REDIS_URL", "redis://cache")];
+    let checks = finish(&variables, &ARGS, "").await.json();
+    assert_eq!(status(&checks, "redis"), "ok");
+    assert!(
+        checks[0]["found"]
+            .as_str()
+            .unwrap()
+            .contains("does not use it")
+    );
     let text = run(&db, &["doctor"]).await;
     assert!(
         text.text().contains("warn  workers: none is running; do: "),

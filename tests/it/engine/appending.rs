@@ -1,6 +1,6 @@
 //! I1, A4, A7: commit order without gaps, at every isolation level, from any number of producers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -93,10 +93,13 @@ async fn a_lane_under_an_open_append_does_not_spin() {
     })
     .await;
     let version = "SELECT coalesce(max(id), 0) FROM lanekeeper.ready";
-    let before = bed.count(version).await;
+    let (before, since) = (bed.count(version).await, Instant::now());
     tokio::time::sleep(Duration::from_secs(2)).await;
     let tokens = bed.count(version).await - before;
-    assert!(tokens <= 12, "{tokens} tokens written in two seconds");
+    let took = since.elapsed();
+    // One every 250 ms, and some to begin with. A loaded machine's two seconds are longer.
+    let allowed = 4 + i64::try_from(took.as_millis()).unwrap() / 250;
+    assert!(tokens <= allowed, "{tokens} tokens written in {took:?}");
     open.batch_execute("COMMIT").await.unwrap();
     bed.drained().await;
     assert_eq!(bed.accepted()["busy"], [1, 2]);
@@ -314,15 +317,12 @@ async fn a_session_continues_its_numbers_after_its_partition_was_dropped() {
         )
         .await
         .unwrap();
-    let row = bed
-        .client
-        .query_one(
-            "SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)",
-            &[],
-        )
-        .await
-        .unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 0));
+    wait_until(LIMIT, "the day is dropped", async || {
+        bed.count("SELECT partitions_dropped FROM lanekeeper.keep_house(7, 30)")
+            .await
+            == 1
+    })
+    .await;
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.event").await, 0);
     assert_eq!(bed.enqueue("s1", "step").await, 3);
 }

@@ -95,7 +95,7 @@ async fn nesting_at_the_limit_is_stored_and_nesting_beyond_any_limit_is_kept() {
     let client = db.connect().await;
     let rows = client
         .query(
-            "SELECT payload->>'undecodable' FROM lanekeeper.event ORDER BY seq",
+            "SELECT payload::jsonb->>'undecodable' FROM lanekeeper.event ORDER BY seq",
             &[],
         )
         .await
@@ -180,4 +180,23 @@ async fn cursors_copy_through_claude_codes_hooks_is_left_out_where_its_own_hook_
     assert_eq!(machine.hook("claude-code", payload), "");
     assert_eq!(machine.hook("cursor", payload), "");
     assert_eq!(log(&db.connect().await, "c").await.len(), 2);
+}
+
+#[test]
+fn everything_that_a_call_has_to_say_is_one_line() {
+    let machine = Machine::new(NOWHERE);
+    let mut command = machine.command(&["hook", "--cli", "cursor"]);
+    command
+        .env("LANEKEEPER_HOOK__TIMEOUT", "1")
+        .env("LANEKEEPER_HOOK__ALOW", "x");
+    let stderr = answered(&mut command, b"{\"session_id\":\"s\", broken");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for told in [
+        "LANEKEEPER_HOOK__TIMEOUT_MS",
+        "LANEKEEPER_HOOK__ALLOW",
+        "kept as text",
+        "kept in the spool",
+    ] {
+        assert!(stderr.contains(told), "{told}: {stderr}");
+    }
 }

@@ -158,6 +158,7 @@ async fn a_payload_over_the_streams_limit_is_kept_aside_and_its_place_is_taken()
     };
     let stderr = machine.hook("claude-code", &large("direct"));
     assert!(stderr.contains("refused, kept in"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
     machine.url = NOWHERE.to_owned();
     machine.hook("claude-code", &numbered("spooled", 0));
     machine.hook("claude-code", &large("spooled"));
@@ -185,4 +186,105 @@ async fn a_payload_over_the_streams_limit_is_kept_aside_and_its_place_is_taken()
         b"",
     );
     assert_eq!(text(&listed.stdout).lines().count(), 2);
+}
+
+#[tokio::test]
+async fn what_was_refused_is_sent_again_when_told_once_and_behind_its_session() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    let limit = async |bytes: i32| {
+        let statement = "UPDATE lanekeeper.stream SET max_payload_bytes = $1 WHERE name = 'hooks'";
+        client.execute(statement, &[&bytes]).await.unwrap();
+    };
+    limit(1_024).await;
+    let machine = Machine::new(db.url());
+    let large = |number: usize| {
+        json!({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": number,
+               "text": "x".repeat(5_000)})
+        .to_string()
+        .into_bytes()
+    };
+    for number in [1, 2] {
+        machine.hook("claude-code", &large(number));
+    }
+    machine.hook("claude-code", &numbered("s", 3));
+    let rejected = machine.spool().rejected().unwrap();
+    assert_eq!(rejected.len(), 2);
+    let retry = |code: i32| {
+        let arguments = ["spool", "--retry-rejected", "--output", "json"];
+        let ran = run(&mut machine.command(&arguments), b"");
+        assert_eq!(ran.status.code(), Some(code), "{}", text(&ran.stderr));
+        serde_json::from_slice::<serde_json::Value>(&ran.stdout).unwrap()
+    };
+
+    // The reason is still there: everything stays.
+    let report = retry(1);
+    assert_eq!(report["events"], 0);
+    assert_eq!(report["kept"].as_array().unwrap().len(), 2);
+    let reason = report["kept"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("at most 1024"), "{reason}");
+    assert_eq!(machine.spool().rejected().unwrap().len(), 2);
+
+    limit(1 << 20).await;
+    let copies: Vec<Vec<u8>> = rejected
+        .iter()
+        .map(|path| fs::read(path).unwrap())
+        .collect();
+    let broken = rejected[0].with_file_name("0-broken.json");
+    fs::write(&broken, "not a record").unwrap();
+    let report = retry(1);
+    assert_eq!(
+        (&report["events"], &report["duplicates"]),
+        (&json!(2), &json!(0))
+    );
+    assert_eq!(
+        machine.spool().rejected().unwrap(),
+        std::slice::from_ref(&broken)
+    );
+    fs::remove_file(&broken).unwrap();
+    // As after a crash between COMMIT and the removal of the files.
+    for (path, copy) in rejected.iter().zip(&copies) {
+        fs::write(path, copy).unwrap();
+    }
+    let report = retry(0);
+    assert_eq!(
+        (&report["events"], &report["duplicates"]),
+        (&json!(0), &json!(2))
+    );
+    assert!(machine.spool().rejected().unwrap().is_empty());
+    assert_eq!(retry(0)["events"], 0);
+
+    let log = log(&client, "s").await;
+    let prompts: Vec<_> = log.iter().map(|(_, payload)| &payload["prompt"]).collect();
+    let none = serde_json::Value::Null;
+    assert_eq!(prompts, [&none, &none, &json!(3), &json!(1), &json!(2)]);
+    assert_eq!(log[3].1["text"], "x".repeat(5_000));
+    let marked = "SELECT headers->>'lanekeeper-retried' FROM lanekeeper.event ORDER BY seq";
+    let rows = client.query(marked, &[]).await.unwrap();
+    let marked: Vec<Option<String>> = rows.iter().map(|row| row.get(0)).collect();
+    let first = |path: &std::path::Path| path.file_stem().unwrap().to_str().map(str::to_owned);
+    let mut ids: Vec<_> = rejected.iter().map(|path| first(path)).collect();
+    ids.sort();
+    assert_eq!(marked, [None, None, None, ids[0].clone(), ids[1].clone()]);
+}
+
+#[test]
+fn what_waits_is_listed_with_its_session_and_size() {
+    let machine = Machine::new(NOWHERE);
+    for number in 0..3 {
+        machine.hook("codex", &numbered("s", number));
+    }
+    let ran = run(
+        &mut machine.command(&["spool", "--list", "--output", "json"]),
+        b"",
+    );
+    let listed: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(
+        (&listed["session"], &listed["events"]),
+        (&json!("s"), &json!(3))
+    );
+    let file = machine.spool().files().unwrap().remove(0);
+    let bytes = fs::metadata(&file).unwrap().len();
+    // All but the head with the offset.
+    assert_eq!(listed["bytes"], bytes - 47);
 }

@@ -69,7 +69,7 @@ impl Observed {
             // What a function does is in reports of its own and in the plan that calls it.
             if plan["Node Type"] != "Function Scan" {
                 work.buffers +=
-                    number(plan, "Shared Hit Blocks") + number(plan, "Shared Read Blocks");
+                    whole(number(plan, "Shared Hit Blocks") + number(plan, "Shared Read Blocks"));
             }
             work.add(plan);
         }
@@ -89,8 +89,8 @@ impl Work {
                 "Rows Removed by Filter",
                 "Rows Removed by Index Recheck",
             ];
-            let rows: i64 = each.iter().map(|key| number(node, key)).sum();
-            self.rows += rows * number(node, "Actual Loops");
+            let rows: f64 = each.iter().map(|key| number(node, key)).sum();
+            self.rows += whole(rows * number(node, "Actual Loops"));
             if node["Node Type"] == "Seq Scan" {
                 self.seq_scans.push(relation.to_owned());
             }
@@ -101,13 +101,20 @@ impl Work {
     }
 }
 
-fn number(node: &Value, key: &str) -> i64 {
-    node[key].as_i64().unwrap_or(0)
+/// From PostgreSQL 18 on, rows are averages over the loops and have decimals.
+fn number(node: &Value, key: &str) -> f64 {
+    node[key].as_f64().unwrap_or(0.0)
+}
+
+fn whole(number: f64) -> i64 {
+    number.round() as i64
 }
 
 /// As start-up options, what a lane connection has set for its session.
 async fn lane_settings(config: &Config) -> String {
-    let (lanes, _task) = lane_connection::open(config, "settings").await.unwrap();
+    let (lanes, _task) = lane_connection::open(&config.clone().into(), "settings")
+        .await
+        .unwrap();
     let rows = lanes
         .query(
             "SELECT name, setting || coalesce(unit, '') FROM pg_settings

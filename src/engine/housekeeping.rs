@@ -1,0 +1,109 @@
+//! The worker's share of what must be done by somebody: retention, and what applies left to finish.
+//!
+//! Any number of workers may be at it; the advisory locks in the SQL functions make it one at a time.
+//! Work is done in short turns, and a round has a bound: what is left waits for the next one.
+
+use std::sync::Arc;
+
+use deadpool_postgres::Object;
+
+use super::shared::Shared;
+use crate::store::StoreError;
+use crate::store::housekeeping::{self, Forgotten, Keep};
+
+/// Turns in one round; a round comes every ten minutes, and at the poll floor while a change is
+/// unfinished.
+const TURNS: usize = 200;
+/// Records of each kind that one turn forgets.
+const RECORDS: i32 = 5_000;
+/// Sessions that one turn walks; those that lack lanes are locked against appends until its end.
+const SESSIONS: i32 = 200;
+
+/// One round of retention.
+pub async fn keep_house(shared: Arc<Shared>) {
+    let Some(client) = connection(&shared).await else {
+        return;
+    };
+    if let Err(error) = keep(&client, &shared).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "housekeeping failed; it is tried again"
+        );
+    }
+}
+
+async fn keep(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+    let settings = &shared.settings;
+    for _ in 0..TURNS {
+        let report =
+            housekeeping::run(client, settings.retention_days, settings.dedupe_days).await?;
+        if !report.is_empty() {
+            tracing::info!(?report, "housekeeping");
+        }
+        if !report.more() || shared.stopping.is_cancelled() {
+            break;
+        }
+    }
+    let keep = Keep {
+        outcome_days: settings.outcome_days,
+        history_days: settings.history_days,
+        dead_letter_days: settings.dead_letter_days,
+    };
+    let mut forgotten = Forgotten::default();
+    for _ in 0..TURNS {
+        let turn = housekeeping::forget_records(client, keep, RECORDS).await?;
+        forgotten += turn;
+        if !turn.reached(RECORDS) || shared.stopping.is_cancelled() {
+            break;
+        }
+    }
+    if forgotten != Forgotten::default() {
+        tracing::info!(?forgotten, "old records forgotten");
+    }
+    let mut rested = 0;
+    for _ in 0..TURNS {
+        let turn = housekeeping::rest_sessions(client, settings.session_days, SESSIONS).await?;
+        rested += turn.rested;
+        if !turn.more || shared.stopping.is_cancelled() {
+            break;
+        }
+    }
+    if rested > 0 {
+        tracing::info!(rested, "lanes of silent sessions removed");
+    }
+    Ok(())
+}
+
+/// One round of what applies left to finish.
+pub async fn finish_changes(shared: Arc<Shared>) {
+    let Some(client) = connection(&shared).await else {
+        return;
+    };
+    for _ in 0..TURNS {
+        match housekeeping::finish_changes(&client, SESSIONS).await {
+            Ok(turn) if turn.more && !shared.stopping.is_cancelled() => {}
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a change of subscriptions could not be finished; it is tried again"
+                );
+                return;
+            }
+        }
+    }
+}
+
+async fn connection(shared: &Shared) -> Option<Object> {
+    shared
+        .pool
+        .get()
+        .await
+        .inspect_err(|error| {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                "no connection for housekeeping"
+            );
+        })
+        .ok()
+}

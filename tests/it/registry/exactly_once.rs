@@ -1,0 +1,74 @@
+//! Each event is entered once and in the order of its session, whatever becomes of the workers. These
+//! workers are processes, and put the registry in force themselves.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio_postgres::types::Json;
+
+use super::{LIMIT, audit};
+use crate::process::plant::Plant;
+use crate::support::{TestDb, wait_until};
+
+const SESSIONS: i64 = 12;
+const EVENTS: i64 = 40;
+
+/// Prompts and stops in turn, so that nothing may be merged.
+async fn enqueue(plant: &Plant) {
+    let events: Vec<_> = (0..EVENTS)
+        .flat_map(|number| {
+            (0..SESSIONS).map(move |session| {
+                let session = format!("s{session}");
+                let event_type = ["user_prompt_submit", "agent_stop"][usize::from(number % 2 == 1)];
+                let payload = json!({"session_id": session, "prompt": format!("{number}")});
+                json!({"session": session, "event_type": event_type, "payload": payload})
+            })
+        })
+        .collect();
+    plant
+        .client
+        .execute(
+            "SELECT lanekeeper.enqueue_many('hooks', $1)",
+            &[&Json(events)],
+        )
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_workers_enter_nothing_twice_and_leave_nothing_out() {
+    let plant = Plant::of("hooks", TestDb::new().await, Duration::ZERO).await;
+    // So slow that a kill finds a transaction open.
+    audit(&plant.client, 0.004).await;
+    enqueue(&plant).await;
+    let entered = async || plant.count("SELECT count(*) FROM public.entered").await;
+    for _ in 0..4 {
+        let before = entered().await;
+        let doomed = [plant.worker(&[]).await, plant.worker(&[]).await];
+        wait_until(LIMIT, "they enter some", async || {
+            entered().await > before + 10
+        })
+        .await;
+        for worker in doomed {
+            worker.kill().await;
+        }
+    }
+    let survivor = plant.worker(&[]).await;
+    plant.settled().await;
+    assert!(survivor.stop().await.success());
+
+    assert_eq!(entered().await, SESSIONS * EVENTS);
+    let disordered = "SELECT count(*) FROM (
+        SELECT seq, row_number() OVER (PARTITION BY session_id ORDER BY id) AS place FROM public.entered) AS e
+        WHERE seq <> place";
+    assert_eq!(plant.count(disordered).await, 0);
+    let complete = format!(
+        "SELECT count(*) FROM lanekeeper.agent_session
+         WHERE turn = {} AND turn_state = 'idle' AND last_prompt = '{}'",
+        EVENTS / 2,
+        EVENTS - 2
+    );
+    assert_eq!(plant.count(&complete).await, SESSIONS);
+    let outcomes = plant.count("SELECT count(*) FROM lanekeeper.outcome").await;
+    assert_eq!(outcomes, 0);
+}
