@@ -32,8 +32,9 @@ async fn workers_are_killed() {
     let mut times = report.kill_recovery_ms;
     times.sort_unstable();
     assert!(!times.is_empty(), "nothing was taken over");
-    // The target is 2 s; a machine that does something else meanwhile gets more.
-    assert!(times.iter().all(|ms| *ms < 5000), "{times:?}");
+    // The target is 2 s, and `make crash` measures it. Here it ends what waits for a frozen worker's
+    // time-out, 30 s, instead of for the death.
+    assert!(times.iter().all(|ms| *ms < 20_000), "{times:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -104,7 +104,7 @@ async fn what_was_kept_before_the_disk_was_full_arrives_and_what_was_not_was_sai
     }
     let client = db.connect().await;
     for (which, session) in ["s", "t"].into_iter().enumerate() {
-        let query = "SELECT e.seq, split_part(e.payload ->> 'prompt', ' ', 1)::bigint
+        let query = "SELECT e.seq, split_part(e.payload::jsonb ->> 'prompt', ' ', 1)::bigint
                      FROM lanekeeper.event AS e JOIN lanekeeper.session AS s USING (session_id)
                      WHERE s.name = $1 ORDER BY e.seq";
         let rows = client.query(query, &[&session]).await.unwrap();

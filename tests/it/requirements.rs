@@ -41,7 +41,7 @@ fn test_exists(path: &str) -> bool {
     // Those of the model are binaries of their own.
     let (roots, path) = match path.strip_prefix("model::") {
         Some(path) => (&["model/tests"][..], path),
-        None => (&["tests/it", "src"][..], path),
+        None => (&["tests/it", "tests/crash", "src"][..], path),
     };
     let mut parts: Vec<&str> = path.split("::").collect();
     let name = parts.pop().unwrap_or_default();
@@ -114,15 +114,17 @@ fn every_requirement_has_one_row_with_its_state_and_its_tests() {
 }
 
 #[test]
-fn every_test_that_the_architecture_names_exists() {
-    let text = read("ARCHITECTURE.md");
-    let missing: Vec<&str> = rows(&text)
-        .into_iter()
-        .flatten()
-        .flat_map(quoted)
-        .filter(|text| is_test_path(text) && !test_exists(text))
-        .collect();
-    assert!(missing.is_empty(), "{missing:#?}");
+fn every_test_that_the_architecture_and_the_guarantees_name_exists() {
+    for document in ["ARCHITECTURE.md", "docs/guarantees.md"] {
+        let text = read(document);
+        let missing: Vec<&str> = rows(&text)
+            .into_iter()
+            .flatten()
+            .flat_map(quoted)
+            .filter(|text| is_test_path(text) && !test_exists(text))
+            .collect();
+        assert!(missing.is_empty(), "{document}: {missing:#?}");
+    }
 }
 
 #[test]
