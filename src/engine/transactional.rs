@@ -1,6 +1,6 @@
 //! A lane connection for handlers: delivers, settles and commits in one transaction (A9, I5).
 //!
-//! It differs from claimer.rs in one thing: the connection that holds the lane locks is busy with
+//! It differs from claimer in one thing: the connection that holds the lane locks is busy with
 //! one handler's transaction at a time, so that lanes are run here one after the other. No trust
 //! window is needed: a handler's effect can only be committed by the connection that holds the
 //! lane's lock, and a connection that was lost commits nothing.
