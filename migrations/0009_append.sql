@@ -75,7 +75,7 @@ $$;
 -- that day, where no worker is there to make it: made after midnight, it would hold up every producer until
 -- the transaction that made it ends. Never waits, and does nothing while somebody else is at it.
 CREATE FUNCTION lanekeeper.create_event_partition_ahead(p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '10ms'
 AS $$
 DECLARE
     v_tomorrow date := (p_now AT TIME ZONE 'UTC')::date + 1;
@@ -83,7 +83,12 @@ BEGIN
     IF date_part('hour', p_now AT TIME ZONE 'UTC') = 23
        AND to_regclass('lanekeeper.event_' || to_char(v_tomorrow, 'YYYYMMDD')) IS NULL
        AND pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(1)) THEN
-        PERFORM lanekeeper.create_event_partition(v_tomorrow);
+        BEGIN
+            PERFORM lanekeeper.create_event_partition(v_tomorrow);
+        EXCEPTION WHEN lock_not_available THEN
+            -- Somebody has the log locked: the next append makes it, or a worker.
+            NULL;
+        END;
     END IF;
 END
 $$;
@@ -258,6 +263,8 @@ DECLARE
     v_look          boolean;
     -- The newest event is of a day before today, or there is none.
     v_other_day     boolean;
+    -- Nothing is left of the session in the log: a lane may be behind its last seq, and idle.
+    v_bare          boolean;
     -- The snapshot may be older than the append lock, and miss what was appended before it.
     v_fixed         boolean;
     -- `message_id` becomes the result: what the producer gave is kept apart from it.
@@ -325,6 +332,7 @@ BEGIN
                    coalesce(v_given_id, lanekeeper.message_id(v_now, gen_random_uuid()))
             INTO seq, v_day, v_prev_priority, duplicate, v_look, message_id
             FROM lanekeeper.newest_event(v_session_id, v_today) AS n;
+            v_bare := seq > 1 AND NOT EXISTS (SELECT FROM lanekeeper.event AS e WHERE e.session_id = v_session_id);
         END IF;
         IF v_fixed THEN
             PERFORM lanekeeper.refuse_stale_snapshot(v_session_id, seq, v_day, v_today);
@@ -372,7 +380,7 @@ BEGIN
             ORDER BY p.version DESC LIMIT 1
         ) AS p
         WHERE l.session_id = v_session_id
-          AND (v_fixed IS TRUE OR p.parked_at IS NULL AND CASE
+          AND (v_fixed IS TRUE OR p.parked_at IS NULL AND (v_bare IS TRUE OR CASE
               WHEN l.plain OR s.events IS NULL THEN
                   p.cursor >= enqueue.seq - 1 OR enqueue.priority > v_prev_priority
               WHEN enqueue.event_type = ANY (s.events) THEN
@@ -383,7 +391,7 @@ BEGIN
               -- A long run of filtered events wakes the lane once, so that its cursor passes them.
               ELSE enqueue.seq - 1 - p.cursor < lanekeeper.filter_look_back()
                    AND enqueue.seq - p.cursor >= lanekeeper.filter_look_back()
-          END);
+          END));
         -- As in ring().
         IF FOUND AND NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock())
            AND coalesce(current_setting('lanekeeper.notify', true), '') <> 'off' THEN
@@ -428,6 +436,8 @@ DECLARE
     -- Some session stands at another version than the stream.
     v_stale         boolean;
     v_lack          bigint[];
+    -- Sessions of which nothing is left in the log: a lane may be behind their last seq, and idle.
+    v_bare          bigint[];
     v_lack_newest   bigint[];
     v_day           date;
 BEGIN
@@ -443,7 +453,8 @@ BEGIN
     SELECT min(i.ord) FILTER (WHERE i.bad),
            bool_or(i.named) OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable'),
            bool_or(i.prioritised),
-           array_agg(i.place), array_agg(i.nth),
+           -- Each in an order of its own: from PostgreSQL 16 on, one aggregate's order becomes that of all.
+           array_agg(i.place ORDER BY i.ord), array_agg(i.nth ORDER BY i.ord),
            array_agg(i.name ORDER BY i.place) FILTER (WHERE i.nth = 1)
     INTO v_bad, v_one_by_one, v_prioritised, v_places, v_nths, v_names
     FROM (
@@ -525,6 +536,10 @@ BEGIN
             SELECT o.seq, o.priority FROM lanekeeper.newest_event(u.session_id, v_today) AS o
             WHERE u.seq IS NULL AND (u.before IS NOT NULL OR NOT v_created) OFFSET 0
         ) AS o ON true;
+        SELECT array_agg(u.session_id) INTO v_bare
+        FROM unnest(v_ids, v_newest) AS u (session_id, newest)
+        WHERE u.newest > 0
+          AND NOT EXISTS (SELECT FROM lanekeeper.event AS e WHERE e.session_id = u.session_id OFFSET 0);
         PERFORM lanekeeper.create_event_partition_ahead(v_now);
     END IF;
 
@@ -587,7 +602,7 @@ BEGIN
     RETURNING e.message_id, e.seq, false;
 
     -- As in the single call: lanes that may have nobody to notice the events are looked at.
-    IF NOT v_prioritised AND NOT EXISTS (
+    IF v_bare IS NULL AND NOT v_prioritised AND NOT EXISTS (
         SELECT FROM unnest(v_ids, v_newest, v_priorities) AS u (session_id, newest, priority)
         CROSS JOIN LATERAL (
             SELECT l.lane_id, l.plain FROM lanekeeper.lane AS l WHERE l.session_id = u.session_id OFFSET 0
@@ -629,7 +644,7 @@ BEGIN
         FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
         ORDER BY p.version DESC LIMIT 1
     ) AS p
-    WHERE p.parked_at IS NULL AND CASE
+    WHERE p.parked_at IS NULL AND (u.session_id = ANY (v_bare) OR CASE
         WHEN l.plain OR s.events IS NULL THEN
             p.cursor >= u.newest OR a.priority > u.priority
         WHEN s.events && a.types THEN
@@ -639,7 +654,7 @@ BEGIN
                 OR NOT lanekeeper.has_matching(u.session_id, p.cursor, p.cursor_day, u.newest, s.events))
         ELSE u.newest - p.cursor < lanekeeper.filter_look_back()
              AND u.newest + a.events - p.cursor >= lanekeeper.filter_look_back()
-    END;
+    END);
     IF FOUND THEN
         PERFORM lanekeeper.ring();
     END IF;

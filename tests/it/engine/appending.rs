@@ -403,3 +403,27 @@ async fn an_append_of_the_last_hour_makes_the_next_days_partition_and_never_wait
     open.batch_execute("COMMIT").await.unwrap();
     assert_eq!(bed.count(partitions).await, 1);
 }
+
+/// PostgreSQL 16 and newer sort the input of one aggregate for all of a query: the events of a bulk call
+/// must not follow.
+#[tokio::test]
+async fn a_bulk_call_of_mixed_sessions_puts_every_event_into_its_own() {
+    let bed = Bed::new().await;
+    bed.client
+        .batch_execute(
+            "SELECT lanekeeper.enqueue_many('runs', (
+                 SELECT jsonb_agg(jsonb_build_object('session', 's' || n * 5 % 7, 'event_type', 'step',
+                                                     'payload', 's' || n * 5 % 7, 'priority', 0) ORDER BY n)
+                 FROM generate_series(1, 200) AS n))",
+        )
+        .await
+        .unwrap();
+    let astray =
+        "SELECT count(*) FROM lanekeeper.event AS e JOIN lanekeeper.session AS s USING (session_id)
+                  WHERE e.payload::jsonb #>> '{}' <> s.name";
+    assert_eq!(bed.count(astray).await, 0);
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.event").await,
+        200
+    );
+}
