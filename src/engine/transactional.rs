@@ -391,7 +391,7 @@ impl Session<'_> {
     }
 
     async fn settle(
-        &self,
+        &mut self,
         lane: &ClaimedLane,
         progress: &mut Progress,
         stop: Stop,
@@ -401,6 +401,9 @@ impl Session<'_> {
             .routes()
             .get(lane.token.route)
             .is_some_and(|route| route.subscription.history);
+        if stop.operation == Operation::Retry && stop.error.is_some() {
+            self.walks.expect(Instant::now() + stop.delay);
+        }
         let lanes = [(progress.settlement(stop, history), lane.token)];
         let worker_id = self.shared.identity.worker_id;
         let results = settle::settle(&self.client, &self.settle, worker_id, &lanes).await?;
