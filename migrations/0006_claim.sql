@@ -330,6 +330,11 @@ BEGIN
     END IF;
 
     IF cardinality(p_outcome_ords) > 0 THEN
+        -- On disk before the successor is delivered: if it were lost with the server, the event would come
+        -- again, behind its successor. Another settlement that is lost is a redelivery, in order.
+        IF p_outcome_kinds && '{dead_lettered,dropped}' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
         v_hit := array_fill(false, ARRAY[cardinality(p_lanes)]);
         FOREACH v_ord IN ARRAY coalesce(ords, '{}') LOOP
             v_hit[v_ord] := true;

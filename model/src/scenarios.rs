@@ -192,12 +192,9 @@ pub fn three_producers() -> Scenario {
     Scenario::new(&[committed(&[0]), committed(&[0]), committed(&[0])]).one_session()
 }
 
-/// Two sessions, marked lanes, and a server that crashes.
+/// A marked lane, and a server that crashes.
 pub fn failed_over_and_marked() -> Scenario {
-    failed_over().with(|it| {
-        it.transactions = vec![committed(&[0, 0]), committed(&[1])];
-        it.budget.marks = 1;
-    })
+    failed_over().with(|it| it.budget.marks = 1)
 }
 
 /// A lost connection that held both lanes.
