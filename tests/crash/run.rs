@@ -31,9 +31,9 @@ pub struct Report {
     pub outcomes: usize,
     /// Whether anything happened that allows duplicates.
     pub may_repeat: bool,
-    /// Of SIGKILLs that nothing else interfered with, at the default settings.
+    /// Of each lane that a killed worker held, where nothing else interfered; at the default settings.
     pub kill_recovery_ms: Vec<i64>,
-    /// Of frozen workers that nothing else interfered with; with time-outs of a tenth, or the default ones.
+    /// The same of frozen workers; with time-outs of a tenth, and with the default ones.
     pub frozen_soon_ms: Vec<i64>,
     pub frozen_recovery_ms: Vec<i64>,
     /// From the end of the last fault to the last settlement.
@@ -115,7 +115,7 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
             .iter()
             .filter(|strike| alone && strike.fault == fault);
         struck
-            .filter_map(|strike| recovery_ms(strike, &case.arrivals))
+            .flat_map(|strike| recovery_ms(strike, &case.arrivals))
             .collect::<Vec<_>>()
     };
     let report = Report {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, NoTls};
 
 use crate::monitor::Deaths;
-use crate::oracle::LaneName;
+use crate::oracle::{Arrival, LaneName};
 use crate::plan::{Fault, Plan};
 use crate::scene::Scene;
 use crate::support::{Dice, Line, Trap, Upstream, connect};
@@ -387,9 +387,9 @@ pub fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// How long after the strike the last of the lanes came from somebody else.
-pub fn recovery_ms(strike: &Strike, arrivals: &[crate::oracle::Arrival]) -> Option<i64> {
-    let firsts = strike.held.iter().filter_map(|lane| {
+/// For each of the lanes that the strike left: how long after it the lane came from somebody else.
+pub fn recovery_ms(strike: &Strike, arrivals: &[Arrival]) -> Vec<i64> {
+    let first = |lane: &LaneName| {
         arrivals
             .iter()
             .find(|one| {
@@ -398,16 +398,16 @@ pub fn recovery_ms(strike: &Strike, arrivals: &[crate::oracle::Arrival]) -> Opti
                     && (&one.subscription, &one.session) == (&lane.0, &lane.1)
             })
             .map(|one| one.at_ms - strike.at_ms)
-    });
-    firsts.max()
+    };
+    strike.held.iter().filter_map(first).collect()
 }
 
 /// What a thawed worker sent that others had delivered while it was frozen.
-pub fn stale(strike: &Strike, arrivals: &[crate::oracle::Arrival]) -> usize {
+pub fn stale(strike: &Strike, arrivals: &[Arrival]) -> usize {
     let Some(thawed_ms) = strike.thawed_ms else {
         return 0;
     };
-    let while_frozen = |one: &&crate::oracle::Arrival| {
+    let while_frozen = |one: &&Arrival| {
         (strike.at_ms..thawed_ms).contains(&one.at_ms) && one.sender != strike.sender
     };
     arrivals
