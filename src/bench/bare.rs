@@ -1,15 +1,15 @@
-//! The limit of appending: the bare INSERT of the same columns into a table like the log.
+//! The limit of appending: the bare INSERT of the same columns into a table like the log. The payload is
+//! the text that the log keeps: nothing parses it here, while an append checks that it is JSON.
 
 use std::time::SystemTime;
 
 use serde_json::value::RawValue;
-use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use super::{BenchError, Scratch};
 
-/// The same partitions, the same key, no function and no token.
+/// The same columns, constraints, key and kind of partitions; no function and no token.
 const SCHEMA: &str = "
     CREATE SCHEMA bench;
     CREATE TABLE bench.event (LIKE lanekeeper.event INCLUDING ALL) PARTITION BY RANGE (day);
@@ -27,7 +27,7 @@ pub const INSERT: &str = "
 pub const INSERT_MANY: &str = "
     INSERT INTO bench.event (session_id, seq, day, priority, size, created_at, message_id, event_type, payload, headers)
     SELECT u.session_id, u.seq, $3, 0, $4, $5, u.message_id, $7, u.payload, NULL
-    FROM unnest($1::bigint[], $2::bigint[], $6::uuid[], $8::jsonb[]) AS u (session_id, seq, message_id, payload)";
+    FROM unnest($1::bigint[], $2::bigint[], $6::uuid[], $8::text[]) AS u (session_id, seq, message_id, payload)";
 
 pub async fn create(scratch: &Scratch) -> Result<(), BenchError> {
     scratch
@@ -79,7 +79,7 @@ impl Numbers {
                     &SystemTime::now(),
                     &Uuid::now_v7(),
                     &"message",
-                    &Json(payload),
+                    &payload.get(),
                 ],
             )
             .await
@@ -98,7 +98,7 @@ impl Numbers {
         let (session_ids, seqs): (Vec<i64>, Vec<i64>) =
             sessions.map(|session| self.take(session)).unzip();
         let ids: Vec<Uuid> = seqs.iter().map(|_| Uuid::now_v7()).collect();
-        let payloads: Vec<_> = seqs.iter().map(|_| Json(payload)).collect();
+        let payloads: Vec<_> = seqs.iter().map(|_| payload.get()).collect();
         let size = payload.get().len() as i32;
         client
             .execute(

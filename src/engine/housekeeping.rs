@@ -19,20 +19,27 @@ const RECORDS: i32 = 5_000;
 /// Sessions that one turn walks; those that lack lanes are locked against appends until its end.
 const SESSIONS: i32 = 200;
 
-/// One round of retention.
+/// One round of retention. A step that fails does not keep the others from theirs.
 pub async fn keep_house(shared: Arc<Shared>) {
     let Some(client) = connection(&shared).await else {
         return;
     };
-    if let Err(error) = keep(&client, &shared).await {
+    told("partitions and keys", keep_log(&client, &shared).await);
+    told("records", forget_records(&client, &shared).await);
+    told("silent sessions", rest_sessions(&client, &shared).await);
+}
+
+fn told(step: &'static str, done: Result<(), StoreError>) {
+    if let Err(error) = done {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
+            step,
             "housekeeping failed; it is tried again"
         );
     }
 }
 
-async fn keep(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+async fn keep_log(client: &Object, shared: &Shared) -> Result<(), StoreError> {
     let settings = &shared.settings;
     for _ in 0..TURNS {
         let report =
@@ -44,6 +51,11 @@ async fn keep(client: &Object, shared: &Shared) -> Result<(), StoreError> {
             break;
         }
     }
+    Ok(())
+}
+
+async fn forget_records(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+    let settings = &shared.settings;
     let keep = Keep {
         outcome_days: settings.outcome_days,
         history_days: settings.history_days,
@@ -60,9 +72,14 @@ async fn keep(client: &Object, shared: &Shared) -> Result<(), StoreError> {
     if forgotten != Forgotten::default() {
         tracing::info!(?forgotten, "old records forgotten");
     }
+    Ok(())
+}
+
+async fn rest_sessions(client: &Object, shared: &Shared) -> Result<(), StoreError> {
     let mut rested = 0;
     for _ in 0..TURNS {
-        let turn = housekeeping::rest_sessions(client, settings.session_days, SESSIONS).await?;
+        let turn =
+            housekeeping::rest_sessions(client, shared.settings.session_days, SESSIONS).await?;
         rested += turn.rested;
         if !turn.more || shared.stopping.is_cancelled() {
             break;

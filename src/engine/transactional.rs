@@ -1,6 +1,6 @@
 //! A lane connection for handlers: delivers, settles and commits in one transaction (A9, I5).
 //!
-//! It differs from claimer.rs in one thing: the connection that holds the lane locks is busy with
+//! It differs from claimer in one thing: the connection that holds the lane locks is busy with
 //! one handler's transaction at a time, so that lanes are run here one after the other. No trust
 //! window is needed: a handler's effect can only be committed by the connection that holds the
 //! lane's lock, and a connection that was lost commits nothing.
@@ -391,7 +391,7 @@ impl Session<'_> {
     }
 
     async fn settle(
-        &self,
+        &mut self,
         lane: &ClaimedLane,
         progress: &mut Progress,
         stop: Stop,
@@ -401,6 +401,9 @@ impl Session<'_> {
             .routes()
             .get(lane.token.route)
             .is_some_and(|route| route.subscription.history);
+        if stop.operation == Operation::Retry && stop.error.is_some() {
+            self.walks.expect(Instant::now() + stop.delay);
+        }
         let lanes = [(progress.settlement(stop, history), lane.token)];
         let worker_id = self.shared.identity.worker_id;
         let results = settle::settle(&self.client, &self.settle, worker_id, &lanes).await?;

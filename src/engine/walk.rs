@@ -73,6 +73,11 @@ impl Walks {
         self.step = FIRST_STEP;
     }
 
+    /// A token of its own making is due then: nobody else has to notice.
+    pub fn expect(&mut self, at: Instant) {
+        self.next_at = self.next_at.min(at);
+    }
+
     /// Whether this connection delivers what the route sends.
     pub fn takes(&self, route: &Route) -> bool {
         route.is_transactional() == (self.kind == Kind::Handlers)
@@ -181,6 +186,18 @@ mod tests {
         };
         walks.finished(&[state], 0, 100, now, 0.5);
         assert_eq!(walks.next_at(), now + due);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_looks_when_a_token_of_its_own_making_is_due() {
+        let mut walks = walks();
+        for _ in 0..12 {
+            walks.nothing(Instant::now(), 0.5);
+        }
+        let due = Instant::now() + Duration::from_millis(300);
+        walks.expect(due);
+        walks.expect(due + Duration::from_secs(60));
+        assert_eq!(walks.next_at(), due);
     }
 
     #[tokio::test(start_paused = true)]

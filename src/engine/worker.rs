@@ -81,7 +81,7 @@ impl Worker {
         // again before the crashes of the last ones are charged to it, for ever.
         let frozen_after = i64::try_from(settings.frozen_after.as_millis()).unwrap_or(i64::MAX);
         peers::take_over(&client, identity.worker_id, frozen_after).await?;
-        let pooled = database.with(lane_connection::bound_silence);
+        let pooled = database.with(lane_connection::prepare_pooled);
         let manager = Manager::from_connect(
             pooled.driver().clone(),
             pooled,

@@ -71,6 +71,17 @@ pub async fn open(
     Ok((client, task))
 }
 
+/// For the worker's other connections: bounded silence, and the isolation that the functions which they
+/// call rely on, whatever the role or the database has as its default.
+pub fn prepare_pooled(config: &mut Config) {
+    bound_silence(config);
+    let given = config.get_options().map(|given| format!("{given} "));
+    config.options(format!(
+        "{}-c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off",
+        given.unwrap_or_default()
+    ));
+}
+
 /// Gives up a server that fell silent about as soon as the server gives up a silent client.
 pub fn bound_silence(config: &mut Config) {
     config.connect_timeout(CONNECT_TIMEOUT);

@@ -36,6 +36,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0006_claim",
     "0007_registry",
     "0008_housekeeping",
+    "0009_append",
 ];
 
 /// The schema version of this binary.

@@ -38,6 +38,11 @@ fn is_test_path(text: &str) -> bool {
 }
 
 fn test_exists(path: &str) -> bool {
+    // Those of the model are binaries of their own.
+    let (roots, path) = match path.strip_prefix("model::") {
+        Some(path) => (&["model/tests"][..], path),
+        None => (&["tests/it", "tests/crash", "src"][..], path),
+    };
     let mut parts: Vec<&str> = path.split("::").collect();
     let name = parts.pop().unwrap_or_default();
     // Behaviours of the conformance suite become tests by a macro that lists them.
@@ -46,16 +51,14 @@ fn test_exists(path: &str) -> bool {
         parts.pop();
     }
     let module: PathBuf = parts.iter().collect();
-    let files = ["tests/it", "tests/crash", "src"]
-        .into_iter()
-        .flat_map(|root| {
-            let module = repository(root).join(&module);
-            [
-                module.with_extension("rs"),
-                module.join("mod.rs"),
-                module.join("tests.rs"),
-            ]
-        });
+    let files = roots.iter().flat_map(|root| {
+        let module = repository(root).join(&module);
+        [
+            module.with_extension("rs"),
+            module.join("mod.rs"),
+            module.join("tests.rs"),
+        ]
+    });
     files
         .filter_map(|file| std::fs::read_to_string(file).ok())
         .any(|text| {

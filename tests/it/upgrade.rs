@@ -5,8 +5,8 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 use crate::command::run;
-use crate::engine::bed::{Bed, Sub};
-use crate::support::TestDb;
+use crate::engine::bed::{Bed, LIMIT, Sub, enqueue};
+use crate::support::{TestDb, wait_until};
 
 /// As `CREATE DATABASE` leaves it.
 async fn empty(client: &Client) {
@@ -69,6 +69,41 @@ async fn every_earlier_schema_is_upgraded_with_what_is_in_it() {
         kept += events;
     }
     assert!(kept > 0, "no schema had events to keep");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn appends_go_on_while_a_migration_waits_for_one_that_stays_open() {
+    let bed = Bed::bare().await;
+    empty(&bed.client).await;
+    let mut migrating = bed.db.connect().await;
+    migrate_to(&mut migrating, 8).await.unwrap();
+    bed.subscribe(&Sub::default()).await;
+    let open = bed.db.connect().await;
+    open.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(enqueue(&open, "open", "step").await, 1);
+    let migration = tokio::spawn(async move { migrate_to(&mut migrating, 9).await.unwrap() });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                 AND wait_event IN ('relation', 'PgSleep') AND query LIKE '-- Appending with fewer%'";
+    wait_until(LIMIT, "the migration waits", async || {
+        bed.count(waits).await == 1
+    })
+    .await;
+    bed.client
+        .batch_execute("SET statement_timeout = '5s'")
+        .await
+        .unwrap();
+    for seq in 1..=20 {
+        assert_eq!(bed.enqueue("other", "step").await, seq);
+    }
+    assert!(!migration.is_finished());
+    open.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(migration.await.unwrap().to, 9);
+    for seq in 2..=3 {
+        assert_eq!(enqueue(&open, "open", "step").await, seq);
+    }
+    // The lane of before the migration has its token, as every lane has.
+    let tokens = "SELECT count(*) FROM lanekeeper.ready";
+    assert_eq!(bed.count(tokens).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -160,6 +160,10 @@ impl Session<'_> {
             lanes.iter().zip(&replies).zip(results)
         {
             self.holdings.end_suspicion(settlement.lane_id);
+            // Only for a head that failed: a lane that an open append keeps busy has time.
+            if settlement.operation == Operation::Retry && settlement.error.is_some() {
+                self.walks.expect(Instant::now() + settlement.delay);
+            }
             let stays = match (settlement.operation, result) {
                 (Operation::Keep, Settled::Done) => true,
                 (Operation::Finish, Settled::Busy) => true,

@@ -1,6 +1,10 @@
 -- Purpose: a token for every lane of a subscription whose filter changed or that was away, since
 -- events may now be waiting behind its cursor for which no append left a token (I13). A spare token
--- is harmless. Index: lane_by_subscription, progress' primary key. Rows: one per lane.
+-- is harmless. Its lanes are no longer plain: an append asks the filter from now on.
+-- Index: lane_by_subscription, progress' primary key. Rows: one per lane.
+WITH filtered AS (
+    UPDATE lanekeeper.lane AS l SET plain = false WHERE l.subscription_id = $1 AND l.plain
+)
 INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
 SELECT l.route, 0, greatest(p.retry_at, clock_timestamp()), l.lane_id
 FROM lanekeeper.lane AS l

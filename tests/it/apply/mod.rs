@@ -238,6 +238,33 @@ async fn a_wider_filter_wakes_lanes_whose_events_were_filtered_before() {
 }
 
 #[tokio::test]
+async fn a_first_filter_is_asked_by_the_next_append_to_lanes_that_had_none() {
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
+    let all = AUDIT.replace("hooks", "runs");
+    apply(&mut client, &all, false, false).await;
+    let append = |kind| format!("SELECT lanekeeper.enqueue('runs', 's', '{kind}', '1')");
+    client.batch_execute(&append("wanted")).await.unwrap();
+    let plain = "SELECT count(*) FROM lanekeeper.lane AS l WHERE l.plain";
+    assert_eq!(number(&client, plain).await, 1);
+    let narrow = format!("{all}events = [\"wanted\"]");
+    apply(&mut client, &narrow, false, false).await;
+    assert_eq!(number(&client, plain).await, 0);
+    client
+        .batch_execute(
+            "UPDATE lanekeeper.progress SET cursor = 1;
+             DELETE FROM lanekeeper.ready",
+        )
+        .await
+        .unwrap();
+    let tokens = "SELECT count(*) FROM lanekeeper.ready";
+    client.batch_execute(&append("other")).await.unwrap();
+    assert_eq!(number(&client, tokens).await, 0);
+    client.batch_execute(&append("wanted")).await.unwrap();
+    assert_eq!(number(&client, tokens).await, 1);
+}
+
+#[tokio::test]
 async fn an_interrupted_backfill_is_offered_again_until_every_session_has_its_lane() {
     let db = TestDb::new().await;
     let mut client = db.connect().await;

@@ -373,24 +373,6 @@ async fn a_running_worker_delivers_it_without_another_event() {
     worker.stop().await;
 }
 
-/// Workers of the release before call only this, every ten minutes.
-#[tokio::test]
-async fn housekeeping_of_the_release_before_finishes_changes_too() {
-    let db = TestDb::new().await;
-    let mut operator = db.connect().await;
-    append(&operator, "new").await;
-    set(&mut operator, EVERYTHING).await;
-    wait_until(LIMIT, "the change is finished", async || {
-        operator
-            .execute("SELECT lanekeeper.keep_house(7, 30)", &[])
-            .await
-            .unwrap();
-        !change_pending(&operator).await.unwrap()
-    })
-    .await;
-    assert_eq!(number(&operator, NEW_SESSIONS_LANES).await, 1);
-}
-
 async fn holds(client: &Client, function: &str, xact: &str) -> bool {
     let call = format!("SELECT lanekeeper.{function}($1::text::xid8)");
     client.query_one(&call, &[&xact]).await.unwrap().get(0)

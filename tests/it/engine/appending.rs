@@ -377,3 +377,53 @@ async fn a_producer_makes_the_partition_that_nobody_made_ahead() {
         1
     );
 }
+
+#[tokio::test]
+async fn an_append_of_the_last_hour_makes_the_next_days_partition_and_never_waits_for_it() {
+    let bed = Bed::new().await;
+    let ahead = |at: &str| format!("SELECT lanekeeper.create_event_partition_ahead('{at}')");
+    let partitions = "SELECT count(*) FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+                      WHERE i.inhparent = 'lanekeeper.event'::regclass AND c.relname LIKE 'event_2099%'";
+    bed.client
+        .batch_execute(&ahead("2099-05-01 22:59:59Z"))
+        .await
+        .unwrap();
+    assert_eq!(bed.count(partitions).await, 0);
+    let open = bed.db.connect().await;
+    open.batch_execute("BEGIN").await.unwrap();
+    open.batch_execute(&ahead("2099-05-01 23:00:00Z"))
+        .await
+        .unwrap();
+    let impatient = format!(
+        "SET statement_timeout = '5s'; {}",
+        ahead("2099-05-01 23:00:01Z")
+    );
+    bed.client.batch_execute(&impatient).await.unwrap();
+    assert_eq!(bed.enqueue("s1", "step").await, 1);
+    open.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(bed.count(partitions).await, 1);
+}
+
+/// PostgreSQL 16 and newer sort the input of one aggregate for all of a query: the events of a bulk call
+/// must not follow.
+#[tokio::test]
+async fn a_bulk_call_of_mixed_sessions_puts_every_event_into_its_own() {
+    let bed = Bed::new().await;
+    bed.client
+        .batch_execute(
+            "SELECT lanekeeper.enqueue_many('runs', (
+                 SELECT jsonb_agg(jsonb_build_object('session', 's' || n * 5 % 7, 'event_type', 'step',
+                                                     'payload', 's' || n * 5 % 7, 'priority', 0) ORDER BY n)
+                 FROM generate_series(1, 200) AS n))",
+        )
+        .await
+        .unwrap();
+    let astray =
+        "SELECT count(*) FROM lanekeeper.event AS e JOIN lanekeeper.session AS s USING (session_id)
+                  WHERE e.payload::jsonb #>> '{}' <> s.name";
+    assert_eq!(bed.count(astray).await, 0);
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.event").await,
+        200
+    );
+}

@@ -119,7 +119,12 @@ async fn order_and_completeness_survive_cut_connections_under_load() {
 async fn a_stale_version_settles_nothing() {
     let bed = Bed::new().await;
     bed.fake.hold("s1");
-    let worker = bed.worker().await;
+    // On a slow machine the token would be put away for half a minute, and here nobody else makes one.
+    let settings = WorkerSettings {
+        mark_after: LIMIT,
+        ..WorkerSettings::default()
+    };
+    let worker = bed.worker_with(settings).await;
     bed.enqueue("s1", "step").await;
     wait_until(LIMIT, "s1 is being delivered", async || {
         bed.fake.seen().running == 1

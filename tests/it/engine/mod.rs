@@ -14,5 +14,6 @@ mod idle;
 mod limits;
 mod new_sessions;
 mod ordering;
+mod plain_lanes;
 mod poison;
 mod waking;

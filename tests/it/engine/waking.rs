@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use lanekeeper::adapter::Verdict;
+use lanekeeper::adapter::fake::Fake;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_postgres::{AsyncMessage, NoTls};
@@ -29,6 +30,40 @@ async fn a_worker_wakes_itself_when_a_retry_is_due() {
     let worker = bed.worker_with(settings).await;
     bed.enqueue("s1", "step").await;
     bed.drained().await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_after_a_long_delivery_does_not_wait_for_the_next_look() {
+    let mut bed = Bed::with(&Sub {
+        schedule_ms: vec![100],
+        ..Sub::default()
+    })
+    .await;
+    // An idle connection looks after 2, 4, 8 … ms: when this delivery fails, the last look was some
+    // three seconds ago and the next is five seconds away.
+    bed.fake = Fake::new().with_timeout(Duration::from_secs(11));
+    bed.fake.hold("s1");
+    let settings = lanekeeper::engine::WorkerSettings {
+        poll_floor: Duration::from_secs(120),
+        // Two that look at once leave each other without room, and are woken by the next lane let go.
+        lane_connections: 1,
+        ..lanekeeper::engine::WorkerSettings::default()
+    };
+    let worker = bed.worker_with(settings).await;
+    bed.enqueue("s1", "step").await;
+    wait_until(LIMIT, "the first attempt failed", async || {
+        let seen = bed.fake.seen();
+        seen.deliveries
+            .first()
+            .is_some_and(|it| it.verdict.is_some())
+    })
+    .await;
+    let failed_at = Instant::now();
+    bed.fake.release("s1");
+    bed.drained().await;
+    let waited = failed_at.elapsed();
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
     worker.stop().await;
 }
 

@@ -110,6 +110,49 @@ async fn a_silent_session_loses_its_lanes_and_goes_on_where_it_was() {
     goes_on(&bed, "s1", &[4]).await;
 }
 
+/// A subscription from the earliest event, added when the log was gone already: its lane went idle behind
+/// the session's last number, with nobody to notice the next event.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_is_idle_behind_a_log_that_is_gone_gets_the_next_event() {
+    let bed = silent(&["s1", "s2"]).await;
+    bed.client
+        .batch_execute(
+            "UPDATE lanekeeper.progress SET cursor = 0, cursor_day = '2000-01-01' WHERE lane_id IN (
+                 SELECT l.lane_id FROM lanekeeper.lane AS l JOIN lanekeeper.subscription AS s USING (subscription_id)
+                 WHERE s.name = 'all')",
+        )
+        .await
+        .unwrap();
+    assert_eq!(bed.enqueue("s1", "step").await, 3);
+    bed.client
+        .batch_execute(
+            r#"SELECT lanekeeper.enqueue_many('runs', '[{"session": "s2", "event_type": "step", "payload": 3}]')"#,
+        )
+        .await
+        .unwrap();
+    goes_on(&bed, "s1", &[3]).await;
+    let mut came = bed.accepted()["s2"].clone();
+    came.sort_unstable();
+    assert_eq!(came, [1, 1, 2, 2, 3, 3]);
+}
+
+/// The usual reason to remove a subscription is that it fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_in_retry_of_a_removed_subscription_keeps_no_session_from_its_rest() {
+    let bed = silent(&["s1"]).await;
+    bed.client
+        .batch_execute(
+            "UPDATE lanekeeper.subscription SET removed_at = clock_timestamp() WHERE name = 'all';
+             UPDATE lanekeeper.progress SET retry_at = clock_timestamp() - interval '1 day' WHERE lane_id IN (
+                 SELECT l.lane_id FROM lanekeeper.lane AS l JOIN lanekeeper.subscription AS s USING (subscription_id)
+                 WHERE s.name = 'all')",
+        )
+        .await
+        .unwrap();
+    assert_eq!(mark(&bed).await, 1);
+    assert_eq!(rest(&bed).await, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bulk_calls_and_repeatable_read_bring_lanes_back_too() {
     let bed = silent(&["s1", "s2"]).await;
