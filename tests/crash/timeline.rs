@@ -164,17 +164,11 @@ impl<'a> Timeline<'a> {
             self.occupy(victim).await;
         }
         *self.inflicted.entry(fault).or_default() += 1;
-        // With short time-outs a slow line costs the trust.
-        let slow = if self.soon { 3 } else { 0 };
         self.causes += match fault {
-            Fault::StopWorker
-            | Fault::CutProducers
-            | Fault::CutAfterCommit
-            | Fault::SlowReceiver
-            | Fault::JumpClock => 0,
-            Fault::DelayWorker | Fault::ThrottleWorker => slow,
             Fault::FreezeWorker | Fault::SilenceWorker => 3,
-            _ => 1,
+            // With short time-outs a slow line costs the trust.
+            Fault::DelayWorker | Fault::ThrottleWorker if self.soon => 3,
+            _ => usize::from(fault.costs_repeats()),
         };
         match fault {
             Fault::KillWorker => self.kill(victim).await,
