@@ -95,6 +95,20 @@ impl Fault {
         )
     }
 
+    /// Whether it may make events come once more. Those that do not are held to it.
+    pub fn costs_repeats(self) -> bool {
+        !matches!(
+            self,
+            StopWorker
+                | CutProducers
+                | CutAfterCommit
+                | SlowReceiver
+                | JumpClock
+                | DelayWorker
+                | ThrottleWorker
+        )
+    }
+
     /// Whether it needs a server of its own.
     pub fn takes_the_server(self) -> bool {
         matches!(self, RestartServer | FailOver | ExhaustConnections)

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, NoTls};
 
 use crate::monitor::Deaths;
-use crate::oracle::LaneName;
+use crate::oracle::{Arrival, LaneName};
 use crate::plan::{Fault, Plan};
 use crate::scene::Scene;
 use crate::support::{Dice, Line, Trap, Upstream, connect};
@@ -164,17 +164,11 @@ impl<'a> Timeline<'a> {
             self.occupy(victim).await;
         }
         *self.inflicted.entry(fault).or_default() += 1;
-        // With short time-outs a slow line costs the trust.
-        let slow = if self.soon { 3 } else { 0 };
         self.causes += match fault {
-            Fault::StopWorker
-            | Fault::CutProducers
-            | Fault::CutAfterCommit
-            | Fault::SlowReceiver
-            | Fault::JumpClock => 0,
-            Fault::DelayWorker | Fault::ThrottleWorker => slow,
             Fault::FreezeWorker | Fault::SilenceWorker => 3,
-            _ => 1,
+            // With short time-outs a slow line costs the trust.
+            Fault::DelayWorker | Fault::ThrottleWorker if self.soon => 3,
+            _ => usize::from(fault.costs_repeats()),
         };
         match fault {
             Fault::KillWorker => self.kill(victim).await,
@@ -387,9 +381,9 @@ pub fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// How long after the strike the last of the lanes came from somebody else.
-pub fn recovery_ms(strike: &Strike, arrivals: &[crate::oracle::Arrival]) -> Option<i64> {
-    let firsts = strike.held.iter().filter_map(|lane| {
+/// For each of the lanes that the strike left: how long after it the lane came from somebody else.
+pub fn recovery_ms(strike: &Strike, arrivals: &[Arrival]) -> Vec<i64> {
+    let first = |lane: &LaneName| {
         arrivals
             .iter()
             .find(|one| {
@@ -398,16 +392,16 @@ pub fn recovery_ms(strike: &Strike, arrivals: &[crate::oracle::Arrival]) -> Opti
                     && (&one.subscription, &one.session) == (&lane.0, &lane.1)
             })
             .map(|one| one.at_ms - strike.at_ms)
-    });
-    firsts.max()
+    };
+    strike.held.iter().filter_map(first).collect()
 }
 
 /// What a thawed worker sent that others had delivered while it was frozen.
-pub fn stale(strike: &Strike, arrivals: &[crate::oracle::Arrival]) -> usize {
+pub fn stale(strike: &Strike, arrivals: &[Arrival]) -> usize {
     let Some(thawed_ms) = strike.thawed_ms else {
         return 0;
     };
-    let while_frozen = |one: &&crate::oracle::Arrival| {
+    let while_frozen = |one: &&Arrival| {
         (strike.at_ms..thawed_ms).contains(&one.at_ms) && one.sender != strike.sender
     };
     arrivals

@@ -24,9 +24,9 @@ use crate::workload::Producers;
 const LIMIT: Duration = Duration::from_secs(60);
 const DELIVERY: Duration = Duration::from_millis(15);
 
-/// Milliseconds until the lanes of a worker whose node vanished came from another, at the default
+/// Milliseconds until each lane of a worker whose node vanished came from another, at the default
 /// settings; `None` where a node cannot be made.
-pub async fn vanish(seed: u64) -> Option<i64> {
+pub async fn vanish(seed: u64) -> Option<Vec<i64>> {
     let node = Node::new()?;
     let server = Server::start().await;
     let hba = server.path().join("server/postgres/pg_hba.conf");
@@ -131,8 +131,8 @@ pub async fn vanish(seed: u64) -> Option<i64> {
     if let Some(server) = ground.clear().await {
         server.stop().await;
     }
-    assert!(recovery.is_some(), "nothing was taken over");
-    recovery
+    assert!(!recovery.is_empty(), "nothing was taken over");
+    Some(recovery)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,6 +141,6 @@ async fn the_lanes_of_a_node_that_vanished_are_delivered_by_another_within_20_s(
         println!("skipped: a network namespace takes root and `ip`");
         return;
     };
-    println!("recovery after a vanished node: {recovery_ms} ms");
-    assert!(recovery_ms < 20_000, "{recovery_ms} ms");
+    println!("recovery after a vanished node: {recovery_ms:?} ms");
+    assert!(recovery_ms.iter().all(|ms| *ms < 20_000), "{recovery_ms:?}");
 }
