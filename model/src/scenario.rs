@@ -70,6 +70,8 @@ pub enum Mutation {
     SettleElsewhere,
     /// Events are settled when they are fetched.
     SettleBeforeDelivery,
+    /// Settlements that dead-letter or drop are not flushed either.
+    OutcomesAreNotFlushed,
     /// The successor of an exhausted event does not wait for the settlement of that.
     SuccessorBeforeOutcome,
     /// A marked lane that is released keeps the token in the future.
@@ -129,8 +131,6 @@ pub struct Scenario {
     pub bounds: bool,
     /// Statements that a lock makes equal to one step are steps of their own.
     pub fine: bool,
-    /// Settlements with outcomes are flushed before they are answered.
-    pub flushed_outcomes: bool,
     pub mutations: Vec<Mutation>,
 }
 
@@ -149,7 +149,6 @@ impl Scenario {
             doorbell: false,
             bounds: false,
             fine: false,
-            flushed_outcomes: false,
             mutations: Vec::new(),
         }
     }

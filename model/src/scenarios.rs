@@ -38,6 +38,7 @@ pub fn small() -> Vec<Named> {
         frozen,
         failed_over,
         exhausted_and_killed,
+        exhausted_and_failed_over,
         parked_and_operated,
         doorbell,
         bounds,

@@ -46,7 +46,9 @@ fn write(scenario: &Scenario, state: &mut State, w: usize, lane: usize) -> bool 
         row.parked = hold.wish == Wish::Park;
     }
     row.outcomes |= hold.outcomes;
-    let flush = hold.outcomes != 0 && scenario.flushed_outcomes && scenario.has_failovers();
+    let flush = hold.outcomes != 0
+        && scenario.has_failovers()
+        && !scenario.lacks(Mutation::OutcomesAreNotFlushed);
     hold.version += 1;
     hold.changed = false;
     hold.outcomes = 0;
@@ -143,11 +145,16 @@ fn replace(state: &mut State, w: usize, lane: usize, due: Due) {
 }
 
 pub fn settle(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {
+    let changed = state.workers[w].holds[lane].changed;
     let hit = write(scenario, state, w, lane);
     let hold = state.workers[w].holds[lane];
     if hit {
         match hold.wish {
-            Wish::Retry => replace(state, w, lane, Due::Retry),
+            Wish::Retry => {
+                replace(state, w, lane, Due::Retry);
+                // `Walks::expect`: only for a head that failed.
+                state.workers[w].timer |= changed;
+            }
             Wish::Park | Wish::Discard => state.delete_token(lane, hold.token),
             Wish::Release if hold.marked && !scenario.lacks(Mutation::ReleaseKeepsMark) => {
                 replace(state, w, lane, Due::Now);
