@@ -1,6 +1,6 @@
 -- Claims, fetches and settlements that do less per lane. A token carries what a claim would look up, and
 -- is known by its place, so that a settlement need not search for it. Arguments are read by subscript:
--- each array that is unnested costs a fifth of an index lookup per lane. The log keeps payloads as the
+-- unnesting arrays costs twice that. The log keeps payloads as the
 -- text that leaves Postgres: they are turned into it once, by the append, and not by every fetch.
 -- Backend CPU per lane at 100,000 lanes with one event, one connection: 26 µs before, 19 after.
 

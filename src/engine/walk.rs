@@ -127,7 +127,7 @@ impl Walks {
         let now = Instant::now();
         if taken == limit {
             self.step = FIRST_STEP;
-            // A claim costs as much as some twenty lanes: room for a few is left to grow.
+            // A claim has a cost of its own, however few it takes: room for a few is left to grow.
             self.next_at = if limit < SMALL_CLAIM {
                 now + SMALL_CLAIM_PAUSE
             } else {

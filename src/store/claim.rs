@@ -92,7 +92,7 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
         .map_err(StoreError::on("preparing the claim"))
 }
 
-/// Takes the locks of up to `limit` lanes that are due. `held` are the connection's lanes, ascending.
+/// Takes the locks of up to `limit` lanes that are due. `held` are the worker's lanes, ascending.
 ///
 /// # Errors
 /// After any error locks may be held that nobody knows of: the connection must be closed.

@@ -29,7 +29,7 @@ impl Session<'_> {
         }
     }
 
-    /// Lets lanes that are about to ask join the group: a call costs as much as some twenty lanes in it.
+    /// Lets lanes that are about to ask join the group: a call has a cost of its own, however few are in it.
     async fn gather(&mut self, requests: &mut Vec<Request>) {
         for _ in 0..GATHER_TURNS {
             while requests.len() < SETTLE_LIMIT {
