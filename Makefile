@@ -2,7 +2,7 @@
 # private servers; none reads where the environment says that somebody's data is.
 
 CARGO ?= cargo
-TARGET := $(or $(CARGO_TARGET_DIR),target)
+TARGET := $(or $(shell $(CARGO) metadata --no-deps --offline --format-version 1 2>/dev/null | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'),target)
 
 unexport DATABASE_URL REDIS_URL $(filter PG%,$(.VARIABLES))
 unexport $(filter LANEKEEPER_%,$(.VARIABLES))
@@ -14,7 +14,7 @@ SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)'
 FEATURES := --features crash-points
 TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets $(FEATURES)
 
-MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run --no-fail-fast,test) --test it
+MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) --test it
 
 .DEFAULT_GOAL := help
 .PHONY: help build test matrix lint crash demo bench model fmt clean
