@@ -4,8 +4,8 @@
 //! read and written under its lock only, so the two statements of a claim are one step for everybody
 //! else; so is the fetch, of which a later one sees what an earlier one missed.
 //!
-//! Left out: row locks on tokens of lanes that are held elsewhere (they only delay), priorities,
-//! places and budgets.
+//! A claim that finds its token gone, once it has the lane's lock, gives the lock back: that is no step
+//! here, it only delays others. Left out: priorities, places and budgets.
 
 use crate::lane::has_session;
 use crate::scenario::{Mutation, Scenario};
@@ -22,8 +22,7 @@ fn due_token(state: &State, w: usize, lane: usize) -> Option<u8> {
 }
 
 fn walks_before_lock(scenario: &Scenario) -> bool {
-    scenario.lacks(Mutation::WalkWithoutTokenLock)
-        || scenario.lacks(Mutation::ProgressOfWalkSnapshot)
+    scenario.lacks(Mutation::GoneTokensAreTaken) || scenario.lacks(Mutation::ProgressOfWalkSnapshot)
 }
 
 /// Lanes, as bits, that a claim of this worker could take now.

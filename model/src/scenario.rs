@@ -47,8 +47,8 @@ pub enum Mutation {
     /// `refuse_stale_snapshot` is not called.
     NoStaleSnapshotCheck,
     // lanekeeper.claim
-    /// Tokens are walked without being locked.
-    WalkWithoutTokenLock,
+    /// A claim does not look again, under the lane's lock, whether the token is still there.
+    GoneTokensAreTaken,
     /// Progress is read with the snapshot of the walk.
     ProgressOfWalkSnapshot,
     /// Lanes that the connection holds are not passed over.

@@ -137,7 +137,7 @@ fn a_walk_that_locks_no_tokens_multiplies_them() {
         it.budget.failures = 0;
         it.rollbacks = false;
     });
-    breaks(scenario, Mutation::WalkWithoutTokenLock, FEW_TOKENS);
+    breaks(scenario, Mutation::GoneTokensAreTaken, FEW_TOKENS);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
 use super::{Backlog, BenchError, Scratch};
-use crate::store::subscription;
+use crate::store::{housekeeping, subscription};
 use crate::subscription::SubscriptionFile;
 
 pub const STREAM: &str = "messages";
@@ -16,6 +16,7 @@ pub const PAYLOAD_BYTES: usize = 300;
 /// Events of one bulk call.
 pub const BULK: usize = 1000;
 const LOADERS: usize = 2;
+const APPLY_LIMIT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 pub const ENQUEUE_MANY: &str = "SELECT count(*) FROM lanekeeper.enqueue_many($1, $2)";
@@ -52,7 +53,23 @@ pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchE
     let file = SubscriptionFile::parse(&text, "bench").map_err(subscription::ApplyError::File)?;
     let mut client = scratch.connect().await?;
     subscription::apply(&mut client, &file, false, false).await?;
-    Ok(())
+    finish_changes(&client).await
+}
+
+/// What an apply leaves to do workers do within a second or two; here it would be done in the middle
+/// of what is measured, over all sessions that were loaded since.
+async fn finish_changes(client: &Client) -> Result<(), BenchError> {
+    let deadline = Instant::now() + APPLY_LIMIT;
+    loop {
+        let turn = housekeeping::finish_changes(client, 1000).await?;
+        if turn.unfinished == 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(BenchError::ApplyUnfinished(APPLY_LIMIT));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Appends the backlog round by round, one event of every session after the other: no session's

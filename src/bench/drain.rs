@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::cost::{self, Cost, Reading};
 use super::measure::{Pairs, per_second};
-use super::report::{Comparison, Line};
+use super::report::{Comparison, Costs, Line};
 use super::sink::{Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, backlog, progress, row_queue};
 use crate::engine::Worker;
@@ -42,12 +43,16 @@ pub async fn measure(
     (backlog, target): (Backlog, Option<f64>),
 ) -> Result<Vec<Line>, BenchError> {
     let (mut alike, mut flushed) = (Pairs::default(), Pairs::default());
+    let (mut costs, mut references) = (Vec::new(), Vec::new());
     for run in 1..=options.runs {
         progress(&format!("drain {backlog}, run {run} of {}", options.runs));
-        let value = drain(scratch, options, backlog).await?;
+        let (value, cost) = drain(scratch, options, backlog).await?;
+        costs.push(cost);
         let jobs = backlog.total();
-        alike.push(value, row_queue::drain(scratch, jobs, "off").await?);
-        flushed.push(value, row_queue::drain(scratch, jobs, "on").await?);
+        let (reference, cost) = row_queue::drain(scratch, jobs, "off").await?;
+        references.push(cost);
+        alike.push(value, reference);
+        flushed.push(value, row_queue::drain(scratch, jobs, "on").await?.0);
     }
     let case = backlog.to_string();
     let line = |pairs, commit: &str, target| {
@@ -65,11 +70,22 @@ pub async fn measure(
     Ok(vec![
         line(alike, "off as in the engine", target),
         line(flushed, "on", None),
+        Line::Costs(Costs {
+            bench: "drain",
+            case: backlog.to_string(),
+            value: cost::median(&costs),
+            against: "row queue".to_owned(),
+            reference: cost::median(&references),
+        }),
     ])
 }
 
-/// Events per second, from the first claim to the last settlement.
-async fn drain(scratch: &Scratch, options: &Options, backlog: Backlog) -> Result<f64, BenchError> {
+/// Events per second, from the first claim to the last settlement, and what each cost.
+async fn drain(
+    scratch: &Scratch,
+    options: &Options,
+    backlog: Backlog,
+) -> Result<(f64, Cost), BenchError> {
     scratch.recreate().await?;
     backlog::subscribe(scratch, options.concurrency).await?;
     backlog::load(scratch, "s", backlog).await?;
@@ -82,17 +98,19 @@ pub async fn drain_loaded(
     options: &Options,
     sink: Arc<Sink>,
     events: usize,
-) -> Result<f64, BenchError> {
+) -> Result<(f64, Cost), BenchError> {
     sink.expect(events);
     let watcher = scratch.connect().await?;
+    let reading = Reading::take(&watcher).await?;
     let source = Source::new(Arc::clone(&sink));
     let asked_at = source.asked_at();
     let worker =
         Worker::start(scratch.database(), options.worker.clone(), Arc::new(source)).await?;
     sink.wait().await?;
     let ended_at = backlog::settled(&watcher).await?;
+    let cost = reading.cost(&watcher, events).await?;
     worker.stop().await;
     backlog::check_drained(&watcher, sink.accepted(), events).await?;
     let started_at: Instant = *asked_at.get().expect("it delivered, so it asked");
-    Ok(per_second(events, ended_at - started_at))
+    Ok((per_second(events, ended_at - started_at), cost))
 }

@@ -40,6 +40,8 @@ pub enum BenchError {
         delivered: u64,
         expected: u64,
     },
+    #[error("the apply is not finished after {} s: some transaction of this server stays open", .0.as_secs())]
+    ApplyUnfinished(Duration),
     #[error("a notification did not arrive within {} s", .0.as_secs())]
     NotNotified(Duration),
     #[error("cannot run a worker process")]

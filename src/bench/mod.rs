@@ -9,6 +9,7 @@
 mod backlog;
 mod bare;
 mod blocked;
+mod cost;
 mod drain;
 mod enqueue;
 mod environment;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::cost::Cost;
 use super::environment::Environment;
 use super::measure::{Pairs, median, percentile};
 
@@ -16,6 +17,7 @@ pub enum Line {
     Comparison(Comparison),
     Distribution(Distribution),
     Size(Size),
+    Costs(Costs),
 }
 
 /// A rate beside the rate that it is compared with.
@@ -111,6 +113,16 @@ pub struct Size {
     pub values: Vec<f64>,
 }
 
+/// What an event costs, ours and that of what it is compared with.
+#[derive(Clone, Debug, Serialize)]
+pub struct Costs {
+    pub bench: &'static str,
+    pub case: String,
+    pub value: Cost,
+    pub against: String,
+    pub reference: Cost,
+}
+
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -118,6 +130,7 @@ impl fmt::Display for Line {
             Self::Comparison(line) => line.fmt(f),
             Self::Distribution(line) => line.fmt(f),
             Self::Size(line) => line.fmt(f),
+            Self::Costs(line) => line.fmt(f),
         }
     }
 }
@@ -173,6 +186,25 @@ impl fmt::Display for Size {
             self.bench,
             self.case,
         )
+    }
+}
+
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "each event of {} {}: {} against {}, {}",
+            self.bench, self.case, self.value, self.reference, self.against,
+        )
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((server, client)) = self.server_cpu_us.zip(self.client_cpu_us) {
+            write!(f, "{server:.1} + {client:.1} µs of CPU (server + client), ")?;
+        }
+        write!(f, "{:.0} bytes of WAL", self.wal_bytes)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use tokio_postgres::Client;
 
+use super::cost::{Cost, Reading};
 use super::measure::per_second;
 use super::{BenchError, Scratch, backlog, prepare};
 
@@ -32,12 +33,12 @@ const CLAIM: &str = "
     RETURNING id, payload";
 const FINISH: &str = "DELETE FROM bench.job WHERE id = ANY ($1)";
 
-/// Jobs per second, from the first claim to the last delete.
+/// Jobs per second, from the first claim to the last delete, and what each cost.
 pub async fn drain(
     scratch: &Scratch,
     jobs: usize,
     synchronous_commit: &str,
-) -> Result<f64, BenchError> {
+) -> Result<(f64, Cost), BenchError> {
     scratch.recreate().await?;
     let loader = scratch.connect().await?;
     loader
@@ -71,6 +72,7 @@ pub async fn drain(
         );
         clients.push((client, statements));
     }
+    let reading = Reading::take(&loader).await?;
     let started_at = Instant::now();
     let mut workers = tokio::task::JoinSet::new();
     for (client, (claim, finish)) in clients {
@@ -82,7 +84,7 @@ pub async fn drain(
     }
     let took = started_at.elapsed();
     if done == jobs {
-        Ok(per_second(jobs, took))
+        Ok((per_second(jobs, took), reading.cost(&loader, jobs).await?))
     } else {
         Err(BenchError::Incomplete {
             undelivered: jobs as i64 - done as i64,

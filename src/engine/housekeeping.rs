@@ -4,6 +4,7 @@
 //! Work is done in short turns, and a round has a bound: what is left waits for the next one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_postgres::Object;
 
@@ -19,8 +20,16 @@ const RECORDS: i32 = 5_000;
 /// Sessions that one turn walks; those that lack lanes are locked against appends until its end.
 const SESSIONS: i32 = 200;
 
+/// How long a round of retention waits for a lull: a worker that starts has a backlog to deliver first.
+const LULL_WITHIN: Duration = Duration::from_secs(60);
+
 /// One round of retention. A step that fails does not keep the others from theirs.
 pub async fn keep_house(shared: Arc<Shared>) {
+    tokio::select! {
+        () = shared.stopping.cancelled() => return,
+        () = shared.idle.lull() => {}
+        () = tokio::time::sleep(LULL_WITHIN) => {}
+    }
     let Some(client) = connection(&shared).await else {
         return;
     };

@@ -332,6 +332,12 @@ impl Idle {
         }
     }
 
+    /// Until any is idle.
+    pub async fn lull(&self) {
+        // An error would mean that the sender, which is ours, is gone.
+        let _ = self.any.subscribe().wait_for(|any| *any).await;
+    }
+
     /// Whether any is idle, and when that changes.
     pub fn watch(&self) -> watch::Receiver<bool> {
         self.any.subscribe()

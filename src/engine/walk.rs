@@ -11,13 +11,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::route::Route;
 use super::settings::WorkerSettings;
 use super::shared::Places;
-use crate::store::claim::{RouteState, RouteWalk};
+use crate::store::claim::{Bound, RouteState, RouteWalk};
 
 /// Between full walks, and no less often than the poll floor.
 const FULL_WALK_EVERY: Duration = Duration::from_secs(1);
@@ -36,7 +35,7 @@ pub enum Kind {
 /// The state of one connection's walks.
 pub struct Walks {
     kind: Kind,
-    bounds: HashMap<i32, Timestamp>,
+    bounds: HashMap<i32, Bound>,
     full_at: Instant,
     next_at: Instant,
     step: Duration,
@@ -96,7 +95,7 @@ impl Walks {
                 room: i32::try_from(places).unwrap_or(i32::MAX),
                 bound: match self.bounds.get(&route.id()) {
                     Some(bound) if !full => *bound,
-                    _ => Timestamp::UNIX_EPOCH,
+                    _ => Bound::START,
                 },
             })
             .collect();
@@ -181,7 +180,7 @@ mod tests {
         let due = Duration::from_millis(300);
         let state = RouteState {
             route: 1,
-            bound: Timestamp::UNIX_EPOCH,
+            bound: Bound::START,
             next_due_in: Some(due),
         };
         walks.finished(&[state], 0, 100, now, 0.5);

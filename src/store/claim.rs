@@ -48,15 +48,29 @@ pub struct RouteWalk {
     pub route: i32,
     /// Lanes that may be taken on it.
     pub room: i32,
-    /// No live token of the route is due earlier, as far as the last walk saw.
-    pub bound: Timestamp,
+    pub bound: Bound,
+}
+
+/// A place in the order of a route's tokens: those up to it were passed by an earlier walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    pub due_at: Timestamp,
+    pub id: i64,
+}
+
+impl Bound {
+    /// Before all tokens.
+    pub const START: Self = Self {
+        due_at: Timestamp::UNIX_EPOCH,
+        id: 0,
+    };
 }
 
 /// Where the next walk of a route starts, and when it has something.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteState {
     pub route: i32,
-    pub bound: Timestamp,
+    pub bound: Bound,
     /// Known only where nothing at all was taken.
     pub next_due_in: Option<Duration>,
 }
@@ -83,6 +97,7 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
         Type::INT4_ARRAY,
         Type::INT4_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
+        Type::INT8_ARRAY,
         Type::INT4,
         Type::INT8_ARRAY,
     ];
@@ -107,7 +122,8 @@ pub async fn claim(
 ) -> Result<Claimed, StoreError> {
     let routes: Vec<i32> = walks.iter().map(|walk| walk.route).collect();
     let rooms: Vec<i32> = walks.iter().map(|walk| walk.room).collect();
-    let bounds: Vec<Timestamp> = walks.iter().map(|walk| walk.bound).collect();
+    let bounds: Vec<Timestamp> = walks.iter().map(|walk| walk.bound.due_at).collect();
+    let bound_ids: Vec<i64> = walks.iter().map(|walk| walk.bound.id).collect();
     let row = client
         .query_one(
             statement,
@@ -117,6 +133,7 @@ pub async fn claim(
                 &routes,
                 &rooms,
                 &bounds,
+                &bound_ids,
                 &limit,
                 &held,
             ],
@@ -141,15 +158,16 @@ pub async fn claim(
 
 fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
     let bounds: Vec<Timestamp> = row.get(14);
-    let due_in_ms: Option<Vec<Option<i64>>> = row.get(15);
+    let bound_ids: Vec<i64> = row.get(15);
+    let due_in_ms: Option<Vec<Option<i64>>> = row.get(16);
     let due_in_ms = due_in_ms.unwrap_or_else(|| vec![None; routes.len()]);
     routes
         .iter()
-        .zip(bounds)
+        .zip(bounds.into_iter().zip(bound_ids))
         .zip(due_in_ms)
-        .map(|((&route, bound), due_in_ms)| RouteState {
+        .map(|((&route, (due_at, id)), due_in_ms)| RouteState {
             route,
-            bound,
+            bound: Bound { due_at, id },
             next_due_in: due_in_ms.map(millis),
         })
         .collect()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tokio::try_join;
 
 use super::held::Held;
 use super::{Session, SessionError};
@@ -80,7 +81,8 @@ impl Session<'_> {
             self.shared.wake.notify_one();
         }
         if !claimed.locked_twice.is_empty() {
-            self.unlock(&claimed.locked_twice, &[]).await?;
+            self.ask(Instant::now(), self.unlock(&claimed.locked_twice, &[]))
+                .await?;
         }
         self.hand_out(claim_id, claimed, &routes, places).await
     }
@@ -96,20 +98,28 @@ impl Session<'_> {
         // session locks are re-entrant.
         let held = self.shared.held_lanes();
         let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
-        let claimed = self
-            .ask(
-                now,
-                claim::claim(
-                    &self.client,
-                    &self.statements.claim,
-                    self.connection_id,
-                    claim_id,
-                    walks,
-                    limit_i32,
-                    &held,
-                ),
-            )
-            .await?;
+        let claim = claim::claim(
+            &self.client,
+            &self.statements.claim,
+            self.connection_id,
+            claim_id,
+            walks,
+            limit_i32,
+            &held,
+        );
+        // On one flush, the unlock first: Postgres need not wait for this task in between.
+        let released = std::mem::take(&mut self.released);
+        let finished_claims = self.holdings.take_finished_claims();
+        let claimed = if released.is_empty() && finished_claims.is_empty() {
+            self.ask(now, claim).await?
+        } else {
+            let unlock = self.unlock(&released, &finished_claims);
+            let (_, claimed) = self
+                .ask(now, async { try_join!(biased; unlock, claim) })
+                .await?;
+            CrashPoint::Unlocked.pass();
+            claimed
+        };
         let taken = claimed.lanes.len();
         let random = self.shared.random();
         self.walks

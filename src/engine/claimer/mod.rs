@@ -27,6 +27,7 @@ use super::budget::Share;
 use super::shared::Shared;
 use super::trust::Trust;
 use super::walk::{Kind, Walks};
+use crate::crash_point::CrashPoint;
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::settle::{self, Settled, Settlement};
 use crate::store::{ErrorClass, StoreError, claim, fetch, worker};
@@ -105,6 +106,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
         context,
         incoming,
         holdings: Holdings::default(),
+        released: Vec::new(),
         next_claim_id: 1,
         walks: Walks::new(&shared.settings, Kind::Adapters),
     };
@@ -177,6 +179,8 @@ struct Session<'a> {
     context: Arc<LaneContext>,
     incoming: mpsc::UnboundedReceiver<Request>,
     holdings: Holdings,
+    /// Lanes that were let go, and whose locks go with the next claim, or before the next wait.
+    released: Vec<i64>,
     next_claim_id: i64,
     walks: Walks,
 }
@@ -201,6 +205,7 @@ impl Session<'_> {
 
     /// Waits for whatever comes first. Every arm is cancel-safe and writes nothing.
     async fn wait(&mut self, stopping: bool) -> Result<(), SessionError> {
+        self.unlock_released().await?;
         if !self.incoming.is_empty() {
             return Ok(());
         }
@@ -267,22 +272,34 @@ impl Session<'_> {
         claim_id
     }
 
-    /// Gives back locks, once for each time that a lane is given, and ends claims.
-    async fn unlock(&self, lanes: &[i64], finished_claims: &[i64]) -> Result<(), SessionError> {
-        self.ask(
-            Instant::now(),
-            settle::unlock(
-                &self.client,
-                &self.statements.unlock,
-                lanes,
-                self.connection_id,
-                finished_claims,
-            ),
+    /// Gives back the locks of lanes that were let go, and ends claims of which nothing is held.
+    async fn unlock_released(&mut self) -> Result<(), SessionError> {
+        let lanes = std::mem::take(&mut self.released);
+        let finished_claims = self.holdings.take_finished_claims();
+        if !lanes.is_empty() || !finished_claims.is_empty() {
+            self.ask(Instant::now(), self.unlock(&lanes, &finished_claims))
+                .await?;
+        }
+        if !lanes.is_empty() {
+            CrashPoint::Unlocked.pass();
+        }
+        Ok(())
+    }
+
+    /// Gives back locks, once for each time that a lane is given.
+    async fn unlock(&self, lanes: &[i64], finished_claims: &[i64]) -> Result<(), StoreError> {
+        settle::unlock(
+            &self.client,
+            &self.statements.unlock,
+            lanes,
+            self.connection_id,
+            finished_claims,
         )
         .await
     }
 
     async fn close(&mut self) -> Result<(), SessionError> {
+        self.unlock_released().await?;
         self.ask(
             Instant::now(),
             worker::close_lane_connection(&self.client, self.connection_id),

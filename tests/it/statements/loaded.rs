@@ -1,6 +1,6 @@
 //! The hot statements on a table that is full of everything that can pile up.
 
-use lanekeeper::store::claim::{self, ClaimedLane, RouteWalk};
+use lanekeeper::store::claim::{self, Bound, ClaimedLane, RouteWalk};
 use lanekeeper::store::fetch::{self, Position};
 use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
 use lanekeeper::store::worker;
@@ -68,7 +68,7 @@ impl Holder {
         let walk = RouteWalk {
             route: 1,
             room: limit,
-            bound: jiff::Timestamp::UNIX_EPOCH,
+            bound: Bound::START,
         };
         let client = &self.observed.client;
         claim::claim(

@@ -4,6 +4,7 @@
 mod housekeeping;
 mod loaded;
 mod plans;
+mod tokens;
 
 use std::path::{Path, PathBuf};
 
