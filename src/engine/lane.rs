@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::budget::Share;
@@ -50,6 +50,10 @@ const BUSY_WAITS_MS: [u64; 5] = [1, 2, 4, 8, 16];
 const BUSY_DELAY: Duration = Duration::from_millis(250);
 /// Until a payload that could not be read is tried again.
 const UNREAD_DELAY: Duration = Duration::from_secs(1);
+/// How long a payload may take to arrive through the pool, and more by this many bytes a second: a pooled
+/// connection that hangs must not hold the lane (I13).
+const READ_WITHIN: Duration = Duration::from_secs(30);
+const READ_BYTES_PER_S: u64 = 1 << 20;
 
 /// A lane that was claimed, with its first events.
 pub struct Lane {
@@ -355,8 +359,18 @@ pub(super) async fn read_large(
         );
         Unread::Later
     })?;
-    fetch::payload(&**client, session_id, event.seq, event.day)
+    let more = u64::try_from(event.size).unwrap_or(0) / READ_BYTES_PER_S;
+    let limit = READ_WITHIN + Duration::from_secs(more);
+    let reading = fetch::payload(&**client, session_id, event.seq, event.day);
+    timeout(limit, reading)
         .await
+        .map_err(|_| {
+            tracing::warn!(
+                seq = event.seq,
+                "large payload not read: Postgres is silent"
+            );
+            Unread::Later
+        })?
         .map_err(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -10,16 +10,21 @@
 //! | the handler fails or panics | rolled back; the head is retried or exhausted, as by its verdict |
 //! | somebody else settled the lane | the compare-and-set misses: rolled back |
 //! | the connection ends before COMMIT is answered | committed or not, progress and effect agree; the next holder reads which |
+//! | a question of the engine is not answered for `frozen_after` | the same, and the backend is ended, if the server still has it (I13) |
+//! | the connection hangs under a handler's statement | the server ends a transaction that is idle for 60 s; the worker, which may not hear of it, looks whether its backend is there |
 //! | the process dies | as above; survivors wake the lanes and charge the head |
+
+mod answer;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, Statement};
 
+use self::answer::{SessionError, answer, ended};
 use super::coalesce::{Step, plan};
 use super::handler::{Destination, Handler, HandlerError};
 use super::progress::{Judgement, Progress, Stop};
@@ -30,7 +35,7 @@ use crate::adapter::{Delivery, Verdict};
 use crate::event::Event;
 use crate::store::claim::{self, ClaimedLane};
 use crate::store::fetch::{self, FetchedEvent, Position};
-use crate::store::lane_connection::{self, OpenError};
+use crate::store::lane_connection::{self, Backend, Opened};
 use crate::store::settle::{self, Operation, Settled};
 use crate::store::{ErrorClass, StoreError, worker};
 
@@ -45,14 +50,6 @@ const REOPEN_DELAY: Duration = Duration::from_millis(250);
 const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
     SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
     SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
-
-#[derive(Debug, thiserror::Error)]
-enum SessionError {
-    #[error("cannot open a lane connection")]
-    Open(#[from] OpenError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// Runs handlers' lanes on one connection after another, once there is a handler to run.
 pub async fn run(shared: Arc<Shared>) {
@@ -75,21 +72,35 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
-    let (client, _task) = lane_connection::open(&shared.database, "handlers").await?;
-    let mut session = Session {
-        shared,
-        claim: claim::prepare(&client).await?,
-        fetch: fetch::prepare(&client).await?,
-        settle: settle::prepare(&client).await?,
-        unlock: client
-            .prepare(settle::UNLOCK)
-            .await
-            .map_err(StoreError::on("preparing the unlock"))?,
-        connection_id: worker::open_lane_connection(&client, shared.identity.worker_id).await?,
-        client,
-        next_claim_id: 1,
-        walks: Walks::new(&shared.settings, Kind::Handlers),
+    let Opened {
+        client, backend, ..
+    } = lane_connection::open(&shared.database, "handlers").await?;
+    let held = hold(shared, client, backend).await;
+    if held.is_err() {
+        shared.given_up.enter(backend);
+    }
+    held
+}
+
+async fn hold(shared: &Arc<Shared>, client: Client, backend: Backend) -> Result<(), SessionError> {
+    let preparing = async {
+        Ok(Session {
+            shared,
+            backend,
+            claim: claim::prepare(&client).await?,
+            fetch: fetch::prepare(&client).await?,
+            settle: settle::prepare(&client).await?,
+            unlock: client
+                .prepare(settle::UNLOCK)
+                .await
+                .map_err(StoreError::on("preparing the unlock"))?,
+            connection_id: worker::open_lane_connection(&client, shared.identity.worker_id).await?,
+            client,
+            next_claim_id: 1,
+            walks: Walks::new(&shared.settings, Kind::Handlers),
+        })
     };
+    let mut session = answer(shared, preparing).await?;
     let result = session.run().await;
     shared.idle.leave(session.connection_id);
     result
@@ -98,6 +109,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     client: Client,
+    backend: Backend,
     claim: Statement,
     fetch: Statement,
     settle: Statement,
@@ -118,8 +130,11 @@ impl Session<'_> {
                 () = sleep_until(at) => {}
             }
         }
-        worker::close_lane_connection(&self.client, self.connection_id).await?;
-        Ok(())
+        answer(
+            self.shared,
+            worker::close_lane_connection(&self.client, self.connection_id),
+        )
+        .await
     }
 
     /// Claims a few lanes and runs them one after the other.
@@ -137,16 +152,17 @@ impl Session<'_> {
             claim::Claimed::default()
         } else {
             let limit = i32::try_from(places.total()).unwrap_or(i32::MAX);
-            claim::claim(
+            let held = self.shared.held_lanes();
+            let claiming = claim::claim(
                 &self.client,
                 &self.claim,
                 self.connection_id,
                 claim_id,
                 &walks,
                 limit,
-                &self.shared.held_lanes(),
-            )
-            .await?
+                &held,
+            );
+            answer(self.shared, claiming).await?
         };
         let random = self.shared.random();
         self.walks.finished(
@@ -182,14 +198,14 @@ impl Session<'_> {
     }
 
     async fn unlock(&self, lanes: &[i64], claims: &[i64]) -> Result<(), SessionError> {
-        Ok(settle::unlock(
+        let unlocking = settle::unlock(
             &self.client,
             &self.unlock,
             lanes,
             self.connection_id,
             claims,
-        )
-        .await?)
+        );
+        answer(self.shared, unlocking).await
     }
 
     fn next_claim_id(&mut self) -> i64 {
@@ -214,8 +230,9 @@ impl Session<'_> {
             cursor_day: lane.cursor_day,
             subscription_id: route.id(),
         };
-        let mut batches =
-            fetch::fetch(&self.client, &self.fetch, &[position], BATCH, INLINE_BYTES).await?;
+        let positions = [position];
+        let fetching = fetch::fetch(&self.client, &self.fetch, &positions, BATCH, INLINE_BYTES);
+        let mut batches = answer(self.shared, fetching).await?;
         let events = batches.pop().unwrap_or_default();
         let full = i64::try_from(events.len()) == Ok(BATCH);
         let steps = plan(&events, route.critical());
@@ -277,7 +294,9 @@ impl Session<'_> {
         let suspect = progress.is_suspect().then(|| self.next_claim_id());
         if let Some(claim_id) = suspect {
             let charged = (lane.lane_id, progress.version, progress.crashes);
-            settle::record_suspect(&self.client, self.connection_id, claim_id, charged).await?;
+            let recording =
+                settle::record_suspect(&self.client, self.connection_id, claim_id, charged);
+            answer(self.shared, recording).await?;
         }
         let event = match self.event(lane, route, fetched).await {
             Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
@@ -291,72 +310,63 @@ impl Session<'_> {
             subscription: &subscription.name,
             attempt: progress.attempt(),
         };
-        let operation = "handling an event";
-        let transaction = self
-            .client
-            .transaction()
-            .await
-            .map_err(StoreError::on(operation))?;
-        transaction
-            .batch_execute(BEGIN)
-            .await
-            .map_err(StoreError::on(operation))?;
-        let handled = AssertUnwindSafe(handler.handle(&transaction, &delivery))
-            .catch_unwind()
-            .await;
+        let shared = self.shared;
+        let transaction = answer(shared, async {
+            let transaction = self.client.transaction().await.map_err(failed())?;
+            transaction.batch_execute(BEGIN).await.map_err(failed())?;
+            Ok(transaction)
+        })
+        .await?;
+        let handling = AssertUnwindSafe(handler.handle(&transaction, &delivery)).catch_unwind();
+        let handled = tokio::select! {
+            biased;
+            handled = handling => handled,
+            // Its statement is never answered: what it did was rolled back.
+            () = ended(shared, self.backend) => return Err(SessionError::Ended),
+        };
         let handled = handled.unwrap_or_else(|_| {
             let error = "the handler panicked; see the worker's log".to_owned();
             Err(HandlerError::Retry { error, after: None })
         });
-        let failed: Option<Verdict> = match handled {
+        let verdict: Option<Verdict> = match handled {
             Ok(()) => {
                 let mut passed = progress.clone();
                 passed.pass(seq, day);
                 let settlement =
                     passed.settlement(Stop::new(Operation::Keep), subscription.history);
                 let lanes = [(settlement, lane.token)];
-                let worker_id = self.shared.identity.worker_id;
-                match settle::settle(&transaction, &self.settle, worker_id, &lanes).await {
+                let worker_id = shared.identity.worker_id;
+                let settling = settle::settle(&transaction, &self.settle, worker_id, &lanes);
+                match answer(shared, settling).await {
                     Ok(results) if results == [Settled::Done] => {
-                        transaction
-                            .commit()
-                            .await
-                            .map_err(StoreError::on(operation))?;
+                        answer(shared, transaction.commit().map_err(failed())).await?;
                         passed.settled();
                         *progress = passed;
                         None
                     }
                     Ok(_) => {
-                        transaction
-                            .rollback()
-                            .await
-                            .map_err(StoreError::on(operation))?;
+                        answer(shared, transaction.rollback().map_err(failed())).await?;
                         tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
                         return Ok(Some(Stop::new(Operation::Release)));
                     }
                     // The handler left its transaction aborted, and said Ok.
-                    Err(error) => {
+                    Err(SessionError::Store(error)) => {
                         let error = chain(&error);
-                        transaction
-                            .rollback()
-                            .await
-                            .map_err(StoreError::on(operation))?;
+                        answer(shared, transaction.rollback().map_err(failed())).await?;
                         Some(Verdict::Retry { error, after: None })
                     }
+                    Err(error) => return Err(error),
                 }
             }
             Err(error) => {
-                transaction
-                    .rollback()
-                    .await
-                    .map_err(StoreError::on(operation))?;
+                answer(shared, transaction.rollback().map_err(failed())).await?;
                 Some(error.into())
             }
         };
         if let Some(claim_id) = suspect {
             self.unlock(&[], &[claim_id]).await?;
         }
-        let Some(verdict) = failed else {
+        let Some(verdict) = verdict else {
             return Ok(None);
         };
         Ok(stop(progress.judge(
@@ -376,7 +386,11 @@ impl Session<'_> {
     ) -> Result<Event, SessionError> {
         let payload = match fetched.payload {
             Some(payload) => payload,
-            None => fetch::payload(&self.client, lane.session_id, fetched.seq, fetched.day).await?,
+            None => {
+                let reading =
+                    fetch::payload(&self.client, lane.session_id, fetched.seq, fetched.day);
+                answer(self.shared, reading).await?
+            }
         };
         Ok(Event {
             message_id: fetched.message_id,
@@ -406,13 +420,18 @@ impl Session<'_> {
         }
         let lanes = [(progress.settlement(stop, history), lane.token)];
         let worker_id = self.shared.identity.worker_id;
-        let results = settle::settle(&self.client, &self.settle, worker_id, &lanes).await?;
+        let settling = settle::settle(&self.client, &self.settle, worker_id, &lanes);
+        let results = answer(self.shared, settling).await?;
         let settled = results.first().copied().unwrap_or(Settled::Lost);
         if settled != Settled::Lost {
             progress.settled();
         }
         Ok(settled)
     }
+}
+
+fn failed() -> impl FnOnce(tokio_postgres::Error) -> StoreError {
+    StoreError::on("handling an event")
 }
 
 /// A handler has no subscription to pause: it does not answer 410.
