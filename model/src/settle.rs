@@ -169,6 +169,8 @@ pub fn yield_lane(scenario: &Scenario, state: &mut State, w: usize, lane: usize)
     state.budget.yields -= 1;
     if write(scenario, state, w, lane) {
         replace(state, w, lane, Due::Now);
+        // `Walks::expect`: now.
+        state.workers[w].asleep = false;
     }
     let_go(state, w, lane);
 }

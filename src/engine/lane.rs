@@ -152,6 +152,7 @@ impl Runner {
                     share,
                 }) => {
                     batch = Some((events, share));
+                    busy = BUSY_WAITS_MS.iter();
                 }
                 Some(Reply {
                     settled: Settled::Busy,
