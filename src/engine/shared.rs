@@ -21,6 +21,7 @@ use super::trust::Trust;
 use super::vital_signs::VitalSigns;
 use crate::store::Database;
 use crate::store::fetch::FetchedEvent;
+use crate::store::letter::RequeuedLetter;
 use crate::store::operate;
 use crate::store::subscription::Subscription;
 use crate::store::worker::Identity;
@@ -291,6 +292,18 @@ impl LaneContext {
         let share = self.budget.take(size);
         let payload = lane::read_large(&self.pool, session_id, event).await?;
         Ok((payload, share))
+    }
+
+    /// Reads the next requeued dead letter of a lane.
+    pub async fn letter(
+        &self,
+        lane_id: i64,
+    ) -> Result<Option<(RequeuedLetter, Share)>, lane::Unread> {
+        let letter = lane::read_letter(&self.pool, lane_id).await?;
+        Ok(letter.map(|letter| {
+            let share = self.budget.take(letter.event.memory());
+            (letter, share)
+        }))
     }
 
     /// Pauses a subscription whose destination wants nothing more.

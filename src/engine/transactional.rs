@@ -15,29 +15,26 @@
 //! | the process dies | as above; survivors wake the lanes and charge the head |
 
 mod answer;
+mod handle;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, Statement};
 
-use self::answer::{SessionError, answer, ended};
+use self::answer::{SessionError, answer};
 use super::coalesce::{Step, plan};
-use super::handler::{Destination, Handler, HandlerError};
-use super::progress::{Judgement, Progress, Stop};
+use super::handler::Destination;
+use super::progress::{Progress, Stop};
 use super::route::Route;
 use super::shared::Shared;
 use super::walk::{Kind, Walks};
-use crate::adapter::{Delivery, Verdict};
-use crate::event::Event;
 use crate::store::claim::{self, ClaimedLane};
-use crate::store::fetch::{self, FetchedEvent, Position};
+use crate::store::fetch::{self, Position};
 use crate::store::lane_connection::{self, Backend, Opened};
 use crate::store::settle::{self, Operation, Settled};
-use crate::store::{ErrorClass, StoreError, worker};
+use crate::store::{StoreError, worker};
 
 /// Lanes taken in one claim: they wait for each other here, so no more than a few.
 const CLAIM_LIMIT: usize = 8;
@@ -46,11 +43,6 @@ const BATCH: i64 = 50;
 /// Payloads are read with their events, up to this size; larger ones one by one.
 const INLINE_BYTES: i32 = 65_536;
 const REOPEN_DELAY: Duration = Duration::from_millis(250);
-/// Undoes, for the handler's own statements, what a lane connection pins for the engine's.
-const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
-    SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
-    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
-
 /// Runs handlers' lanes on one connection after another, once there is a handler to run.
 pub async fn run(shared: Arc<Shared>) {
     while !shared.stopping.is_cancelled() {
@@ -236,7 +228,14 @@ impl Session<'_> {
         let events = batches.pop().unwrap_or_default();
         let full = i64::try_from(events.len()) == Ok(BATCH);
         let steps = plan(&events, route.critical());
+        let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
+            let stop = self
+                .letters(&**handler, &lane, route, &mut progress, event.seq)
+                .await?;
+            if let Some(stop) = stop {
+                return self.settle(&lane, &mut progress, stop).await.map(drop);
+            }
             match step {
                 Step::Filtered => progress.pass(event.seq, event.day),
                 Step::Coalesced { replaced_by } => {
@@ -256,7 +255,18 @@ impl Session<'_> {
                 return self.settle(&lane, &mut progress, stop).await.map(drop);
             }
         }
-        let operation = if full {
+        let behind = if nothing_left {
+            i64::MAX
+        } else {
+            progress.next_seq()
+        };
+        let stop = self
+            .letters(&**handler, &lane, route, &mut progress, behind)
+            .await?;
+        if let Some(stop) = stop {
+            return self.settle(&lane, &mut progress, stop).await.map(drop);
+        }
+        let operation = if full || progress.has_requeued() {
             Operation::Yield
         } else {
             Operation::Finish
@@ -271,137 +281,6 @@ impl Session<'_> {
                 .await?;
         }
         Ok(())
-    }
-
-    /// One event in one transaction. `None`: the cursor passed it, and that is committed.
-    async fn handle(
-        &mut self,
-        handler: &dyn Handler,
-        lane: &ClaimedLane,
-        route: &Route,
-        progress: &mut Progress,
-        fetched: FetchedEvent,
-    ) -> Result<Option<Stop>, SessionError> {
-        let subscription = &route.subscription;
-        let (seq, day) = (fetched.seq, fetched.day);
-        if progress.crashes >= self.shared.settings.max_crashes {
-            let error = format!(
-                "{} workers died while they held this event",
-                progress.crashes
-            );
-            return Ok(stop(progress.exhaust(seq, day, error, subscription)));
-        }
-        let suspect = progress.is_suspect().then(|| self.next_claim_id());
-        if let Some(claim_id) = suspect {
-            let charged = (lane.lane_id, progress.version, progress.crashes);
-            let recording =
-                settle::record_suspect(&self.client, self.connection_id, claim_id, charged);
-            answer(self.shared, recording).await?;
-        }
-        let event = match self.event(lane, route, fetched).await {
-            Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
-                let error = format!("the payload cannot be read: {}", error.source);
-                return Ok(stop(progress.exhaust(seq, day, error, subscription)));
-            }
-            event => event?,
-        };
-        let delivery = Delivery {
-            event: &event,
-            subscription: &subscription.name,
-            attempt: progress.attempt(),
-        };
-        let shared = self.shared;
-        let transaction = answer(shared, async {
-            let transaction = self.client.transaction().await.map_err(failed())?;
-            transaction.batch_execute(BEGIN).await.map_err(failed())?;
-            Ok(transaction)
-        })
-        .await?;
-        let handling = AssertUnwindSafe(handler.handle(&transaction, &delivery)).catch_unwind();
-        let handled = tokio::select! {
-            biased;
-            handled = handling => handled,
-            // Its statement is never answered: what it did was rolled back.
-            () = ended(shared, self.backend) => return Err(SessionError::Ended),
-        };
-        let handled = handled.unwrap_or_else(|_| {
-            let error = "the handler panicked; see the worker's log".to_owned();
-            Err(HandlerError::Retry { error, after: None })
-        });
-        let verdict: Option<Verdict> = match handled {
-            Ok(()) => {
-                let mut passed = progress.clone();
-                passed.pass(seq, day);
-                let settlement =
-                    passed.settlement(Stop::new(Operation::Keep), subscription.history);
-                let lanes = [(settlement, lane.token)];
-                let worker_id = shared.identity.worker_id;
-                let settling = settle::settle(&transaction, &self.settle, worker_id, &lanes);
-                match answer(shared, settling).await {
-                    Ok(results) if results == [Settled::Done] => {
-                        answer(shared, transaction.commit().map_err(failed())).await?;
-                        passed.settled();
-                        *progress = passed;
-                        None
-                    }
-                    Ok(_) => {
-                        answer(shared, transaction.rollback().map_err(failed())).await?;
-                        tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
-                        return Ok(Some(Stop::new(Operation::Release)));
-                    }
-                    // The handler left its transaction aborted, and said Ok.
-                    Err(SessionError::Store(error)) => {
-                        let error = chain(&error);
-                        answer(shared, transaction.rollback().map_err(failed())).await?;
-                        Some(Verdict::Retry { error, after: None })
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            Err(error) => {
-                answer(shared, transaction.rollback().map_err(failed())).await?;
-                Some(error.into())
-            }
-        };
-        if let Some(claim_id) = suspect {
-            self.unlock(&[], &[claim_id]).await?;
-        }
-        let Some(verdict) = verdict else {
-            return Ok(None);
-        };
-        Ok(stop(progress.judge(
-            seq,
-            day,
-            verdict,
-            subscription,
-            || self.shared.random(),
-        )))
-    }
-
-    async fn event(
-        &self,
-        lane: &ClaimedLane,
-        route: &Route,
-        fetched: FetchedEvent,
-    ) -> Result<Event, SessionError> {
-        let payload = match fetched.payload {
-            Some(payload) => payload,
-            None => {
-                let reading =
-                    fetch::payload(&self.client, lane.session_id, fetched.seq, fetched.day);
-                answer(self.shared, reading).await?
-            }
-        };
-        Ok(Event {
-            message_id: fetched.message_id,
-            stream: Arc::clone(&route.subscription.stream),
-            session: Arc::clone(&lane.session),
-            seq: fetched.seq,
-            event_type: fetched.event_type,
-            created_at: fetched.created_at,
-            payload,
-            headers: fetched.headers,
-        })
     }
 
     async fn settle(
@@ -428,23 +307,4 @@ impl Session<'_> {
         }
         Ok(settled)
     }
-}
-
-fn failed() -> impl FnOnce(tokio_postgres::Error) -> StoreError {
-    StoreError::on("handling an event")
-}
-
-/// A handler has no subscription to pause: it does not answer 410.
-fn stop(judgement: Judgement) -> Option<Stop> {
-    match judgement {
-        Judgement::Passed => None,
-        Judgement::Stopped(stop) | Judgement::Gone { stop, .. } => Some(stop),
-    }
-}
-
-fn chain(error: &StoreError) -> String {
-    let cause = std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    format!("{error}: {cause}")
 }

@@ -198,13 +198,13 @@ async fn a_worker_whose_deliveries_outlast_the_grace_period_says_so() {
 }
 
 /// A worker that dies without a word: its runtime is gone, and its connections with it.
-struct Doomed {
+pub(super) struct Doomed {
     worker_id: i64,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Doomed {
-    async fn start(bed: &Bed) -> Self {
+    pub async fn start(bed: &Bed) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -225,7 +225,7 @@ impl Doomed {
     }
 
     /// Returns when the server has noticed.
-    async fn kill(mut self, bed: &Bed) {
+    pub async fn kill(mut self, bed: &Bed) {
         let alive = format!(
             "SELECT count(*) FROM lanekeeper.lane_connection AS c
              JOIN pg_stat_activity AS a ON a.pid = c.backend_pid AND a.backend_start = c.backend_start

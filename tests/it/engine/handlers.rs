@@ -205,6 +205,39 @@ async fn a_handler_whose_statement_failed_and_that_says_ok_is_not_settled() {
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_requeued_dead_letter_has_its_effect_exactly_once() {
+    let bed = Bed::with(&Sub {
+        schedule_ms: vec![10],
+        max_attempts: 1,
+        ..Sub::default()
+    })
+    .await;
+    bed.client
+        .batch_execute("CREATE TABLE public.ledger (id bigserial, session text, seq bigint)")
+        .await
+        .unwrap();
+    // The third call is the third event's first and only attempt.
+    let ledger = Arc::new(Ledger {
+        fail_every: 3,
+        ..Ledger::default()
+    });
+    let worker = start(bed.db.url(), &ledger).await;
+    bed.enqueue_bulk(1, 5).await;
+    bed.drained().await;
+    // Its second life fails, being the sixth call; the third does not.
+    for _ in 0..2 {
+        let requeue = "SELECT count(*) FROM lanekeeper.requeue_dead_letters(ARRAY[1])";
+        assert_eq!(bed.count(requeue).await, 1);
+        bed.drained().await;
+    }
+    assert_eq!(ledger.calls.load(Ordering::SeqCst), 7);
+    let seqs = "SELECT string_agg(seq::text, ',' ORDER BY id)::text FROM public.ledger";
+    let seqs: String = bed.client.query_one(seqs, &[]).await.unwrap().get(0);
+    assert_eq!(seqs, "1,2,4,5,3");
+    worker.stop().await;
+}
+
 /// Through this, as if frozen workers were replaced soon.
 async fn through(bed: &Bed, proxy: &Proxy, ledger: &Arc<Ledger>) -> Worker {
     let settings = WorkerSettings {
