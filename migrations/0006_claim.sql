@@ -56,51 +56,37 @@ DROP FUNCTION lanekeeper.mark(bigint[], int[], smallint[], timestamptz[], bigint
 -- to p_limit lanes. Writes nothing but the claim's own row: the tokens stay, so that a crash at
 -- any point leaves them there.
 --
--- p_bounds, p_bound_ids: the walk of a route starts behind that token. What an earlier walk passed need
--- not be walked again, deleted tokens and those of held lanes above all. An instant long ago walks all.
+-- p_bounds: no token of the route that was seen live is due earlier; '-infinity' walks all.
 -- p_held: lanes that the worker holds already, in ascending order (session locks are
 -- re-entrant, and every held lane's token may be walked: they are looked up by bisection).
 -- Returns one row of arrays. For each token that was taken: lane_ids to parked. A lane that has two
 -- tokens in one walk is there twice and is locked twice: the caller goes by the first and unlocks it
 -- once for the other. For each route, in the order given: the next bound and, if nothing was taken,
--- the time until its next token is due. A walk that came to its limit is continued where it ended; after
--- one that saw all that was due, the next starts at the first token that is there, whoever holds its lane:
--- so what a holder that dies leaves behind is seen at once where there is little to do, and by the next
--- walk of all where there is much.
+-- the time until its next token is due.
 --
 -- OFFSET 0 keeps the lock above the walk whatever the plan below is, and LIMIT stops the walk: no lock
--- is taken that is not returned. The tokens' rows are not locked: that would be a write for each. A
--- settlement may have replaced a token after the walk's snapshot and given the lane back before its lock
--- was tried. So each is looked for once more when the lane is ours and nobody else can touch it.
+-- is taken that is not returned. Rows are locked as they are walked, and skipped where another claim or
+-- a settlement is at them: what is skipped is seen by the next walk.
 -- Index: ready's primary key.
 CREATE FUNCTION lanekeeper.claim(
     IN p_connection_id bigint, IN p_claim_id bigint,
-    IN p_routes int[], IN p_rooms int[], IN p_bounds timestamptz[], IN p_bound_ids bigint[], IN p_limit int,
-    IN p_held bigint[],
+    IN p_routes int[], IN p_rooms int[], IN p_bounds timestamptz[], IN p_limit int, IN p_held bigint[],
     OUT lane_ids bigint[], OUT routes int[], OUT priorities smallint[], OUT tokens tid[], OUT token_ids bigint[],
     OUT session_ids bigint[], OUT sessions text[], OUT versions bigint[], OUT cursors bigint[], OUT cursor_days date[],
     OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
-    OUT bounds timestamptz[], OUT bound_ids bigint[], OUT due_in_ms bigint[]
+    OUT bounds timestamptz[], OUT due_in_ms bigint[]
 )
 LANGUAGE plpgsql SET search_path = ''
 AS $$
 #variable_conflict use_column
 DECLARE
     v_now         timestamptz := clock_timestamp();
-    -- A token is due from its append on and seen from the commit on: the bound stays a little behind,
-    -- so that the next walk sees it.
-    v_recent      timestamptz := v_now - interval '50 ms';
     v_levels      smallint[];
     v_priority    smallint;
     v_share       int := greatest(1, p_limit / greatest(1, cardinality(p_routes)));
     v_room        int;
     v_full        boolean;
-    v_first_at    timestamptz;
-    v_first_id    bigint;
-    -- Up to where a walk came.
-    v_end_at      timestamptz;
-    v_last_at     timestamptz;
-    v_end_id      bigint;
+    v_first       timestamptz;
     v_rooms       int[] := p_rooms;
     v_held        bigint[] := p_held;
     -- Lanes were taken that v_held lacks.
@@ -115,9 +101,13 @@ DECLARE
     v_found       int[];
 BEGIN
     lane_ids := '{}';
-    bounds := array_fill('infinity'::timestamptz, ARRAY[cardinality(p_routes)]);
-    bound_ids := p_bound_ids;
+    bounds := p_bounds;
     SELECT array_agg(l.priority ORDER BY l.priority DESC) INTO v_levels FROM lanekeeper.priority_level AS l;
+    -- A token is due from its append on and seen from the commit on: the bound stays a little behind,
+    -- so that the next walk sees it.
+    FOR i IN 1 .. cardinality(p_routes) LOOP
+        bounds[i] := greatest(p_bounds[i], v_now - interval '50 ms');
+    END LOOP;
 
     -- First every route gets its share, then whoever has more.
     FOR pass IN 1 .. 2 LOOP
@@ -128,60 +118,42 @@ BEGIN
                 IF pass = 1 AND v_room > v_share THEN
                     v_room := v_share;
                 END IF;
-                v_count := 0;
-                v_end_at := p_bounds[i];
-                v_end_id := p_bound_ids[i];
-                IF v_room > 0 THEN
-                    SELECT r.due_at, r.id - 1 INTO v_first_at, v_first_id
-                    FROM lanekeeper.ready AS r
-                    WHERE r.route = p_routes[i] AND r.priority = v_priority
-                      AND (r.due_at, r.id) > (p_bounds[i], p_bound_ids[i]) AND r.due_at <= v_now
-                    ORDER BY r.due_at, r.id LIMIT 1;
-                    IF FOUND THEN
-                        IF v_more THEN
-                            SELECT array_agg(h.lane_id ORDER BY h.lane_id) INTO v_held
-                            FROM (SELECT unnest(p_held) UNION SELECT unnest(lane_ids)) AS h (lane_id);
-                            v_more := false;
-                        END IF;
+                IF v_room <= 0 THEN
+                    -- Not looked at: nothing is known of where its tokens begin.
+                    bounds[i] := p_bounds[i];
+                    CONTINUE;
+                END IF;
+                SELECT r.due_at INTO v_first
+                FROM lanekeeper.ready AS r
+                WHERE r.route = p_routes[i] AND r.priority = v_priority
+                  AND r.due_at >= p_bounds[i] AND r.due_at <= v_now
+                ORDER BY r.due_at, r.id LIMIT 1;
+                CONTINUE WHEN NOT FOUND;
+                bounds[i] := least(bounds[i], v_first);
+                IF v_more THEN
+                    SELECT array_agg(h.lane_id ORDER BY h.lane_id) INTO v_held
+                    FROM (SELECT unnest(p_held) UNION SELECT unnest(lane_ids)) AS h (lane_id);
+                    v_more := false;
+                END IF;
 
-                        SELECT count(*), array_agg(t.lane_id), array_agg(t.session_id), array_agg(t.session),
-                               array_agg(t.token), array_agg(t.id), max(t.due_at)
-                        INTO v_count, v_lane_ids, v_session_ids, v_sessions, v_tokens, v_token_ids, v_last_at
-                        FROM (
-                            SELECT w.lane_id, w.session_id, w.session, w.token, w.id, w.due_at
-                            FROM (
-                                SELECT r.lane_id, r.session_id, r.session, r.ctid AS token, r.id, r.due_at
-                                FROM lanekeeper.ready AS r
-                                WHERE r.route = p_routes[i] AND r.priority = v_priority
-                                  AND (r.due_at, r.id) > (v_first_at, v_first_id) AND r.due_at <= v_now
-                                  AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id
-                                ORDER BY r.due_at, r.id
-                                OFFSET 0
-                            ) AS w
-                            WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))
-                            LIMIT v_room
-                        ) AS t;
-                    END IF;
-                    IF v_count = v_room THEN
-                        v_end_at := v_last_at;
-                        v_end_id := v_token_ids[v_count];
-                        v_full := v_full OR pass = 1;
-                    ELSIF v_first_at IS NOT NULL THEN
-                        v_end_at := v_first_at;
-                        v_end_id := v_first_id;
-                    ELSE
-                        v_end_at := v_recent;
-                    END IF;
-                    IF v_end_at > v_recent THEN
-                        v_end_at := v_recent;
-                        v_end_id := 0;
-                    END IF;
-                END IF;
-                -- The least of what all priorities come to. The second pass only takes more.
-                IF pass = 1 AND (v_end_at, v_end_id) < (bounds[i], bound_ids[i]) THEN
-                    bounds[i] := greatest(v_end_at, p_bounds[i]);
-                    bound_ids[i] := v_end_id;
-                END IF;
+                SELECT count(*), array_agg(t.lane_id), array_agg(t.session_id), array_agg(t.session),
+                       array_agg(t.token), array_agg(t.id)
+                INTO v_count, v_lane_ids, v_session_ids, v_sessions, v_tokens, v_token_ids
+                FROM (
+                    SELECT w.lane_id, w.session_id, w.session, w.token, w.id
+                    FROM (
+                        SELECT r.lane_id, r.session_id, r.session, r.ctid AS token, r.id
+                        FROM lanekeeper.ready AS r
+                        WHERE r.route = p_routes[i] AND r.priority = v_priority
+                          AND r.due_at >= v_first AND r.due_at <= v_now
+                          AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id
+                        ORDER BY r.due_at, r.id
+                        OFFSET 0
+                        FOR UPDATE SKIP LOCKED
+                    ) AS w
+                    WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))
+                    LIMIT v_room
+                ) AS t;
                 CONTINUE WHEN v_count = 0;
                 lane_ids := lane_ids || v_lane_ids;
                 session_ids := session_ids || v_session_ids;
@@ -192,6 +164,7 @@ BEGIN
                 priorities := priorities || array_fill(v_priority, ARRAY[v_count]);
                 v_more := true;
                 v_rooms[i] := v_rooms[i] - v_count;
+                v_full := v_full OR pass = 1 AND v_count = v_room;
             END LOOP;
         END LOOP;
         EXIT WHEN NOT v_full OR cardinality(p_routes) = 1 OR cardinality(lane_ids) >= p_limit;
@@ -219,14 +192,13 @@ BEGIN
            array_agg(p.parked_at IS NOT NULL)
     INTO v_found, versions, cursors, cursor_days, attempts, crashes, waits_ms, parked
     FROM generate_series(1, cardinality(lane_ids)) AS i
-    JOIN lanekeeper.ready AS r ON r.ctid = tokens[i] AND r.id = token_ids[i]
     CROSS JOIN LATERAL (
         SELECT p.version, p.cursor, p.cursor_day, p.attempts, p.crashes, p.retry_at, p.parked_at
         FROM lanekeeper.progress AS p WHERE p.lane_id = lane_ids[i]
         ORDER BY p.version DESC LIMIT 1
     ) AS p;
 
-    -- A token may have been replaced since the walk, and may outlive its lane, where a session was removed.
+    -- A token may outlive its lane, where a session was removed.
     IF cardinality(v_found) IS DISTINCT FROM cardinality(lane_ids) THEN
         WITH orphan AS (
             DELETE FROM lanekeeper.ready AS r USING generate_series(1, cardinality(lane_ids)) AS i
@@ -307,24 +279,26 @@ BEGIN
     FROM generate_series(1, cardinality(p_lanes)) AS i;
 
     -- In a statement of its own: its snapshot was taken after the append locks. The compare-and-set
-    -- (I5) is on the version. As the key changes, this is a delete and an insert to Postgres, with one
-    -- search and one record in the log: the newest version is still the first entry found.
-    WITH moved AS (
-        UPDATE lanekeeper.progress AS p
-        SET version = p.version + 1, cursor = p_cursors[i], cursor_day = p_days[i],
-            attempts = p_attempts[i], crashes = p_crashes[i],
-            retry_at = CASE WHEN p_operations[i] = 3 THEN v_now + p_delays_ms[i] * interval '1 ms' END,
-            parked_at = CASE WHEN p_operations[i] = 4 THEN v_now END,
-            last_error = p_errors[i], changed_at = v_now
-        FROM generate_series(1, cardinality(p_lanes)) AS i
+    -- (I5): the next version goes in only where the delete hit.
+    WITH gone AS (
+        DELETE FROM lanekeeper.progress AS p
+        USING generate_series(1, cardinality(p_lanes)) AS i
         WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version = p_versions[i]
         RETURNING i
+    ), next AS (
+        INSERT INTO lanekeeper.progress
+            (lane_id, version, cursor, cursor_day, attempts, crashes, retry_at, parked_at, last_error, changed_at)
+        SELECT p_lanes[i], p_versions[i] + 1, p_cursors[i], p_days[i], p_attempts[i], p_crashes[i],
+               CASE WHEN p_operations[i] = 3 THEN v_now + p_delays_ms[i] * interval '1 ms' END,
+               CASE WHEN p_operations[i] = 4 THEN v_now END,
+               p_errors[i], v_now
+        FROM gone
     ), hit AS (
         SELECT h.i, p_operations[h.i] = 2 AND v_locked[h.i] AND NOT EXISTS (
                SELECT FROM lanekeeper.event AS e
                WHERE e.session_id = p_sessions[h.i] AND e.seq > p_cursors[h.i] AND e.day >= p_days[h.i]) AS idle
         FROM (
-            SELECT i FROM moved
+            SELECT i FROM gone
             UNION ALL
             SELECT i FROM generate_series(1, cardinality(p_lanes)) AS i WHERE NOT p_changed[i]
         ) AS h

@@ -1,6 +1,6 @@
 //! Settling, going idle, letting go (I4, I5, I13).
 //!
-//! Sources: `settle` and `mark` of `migrations/0006_claim.sql`, `src/engine/claimer/settling.rs`,
+//! Sources: `settle` of `migrations/0010_requeue.sql`, `mark` of `migrations/0006_claim.sql`, `src/engine/claimer/settling.rs`,
 //! `src/store/sql/unlock.sql`. One
 //! settlement may carry many lanes; here each goes alone, in any order.
 
@@ -115,7 +115,7 @@ pub fn decide(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {
     } else if hold.locked && hold.empty {
         state.delete_token(lane, hold.token);
         let_go(state, w, lane);
-    } else if hold.locked {
+    } else if !hold.empty {
         own.phase = Phase::Claimed;
         if !scenario.fine {
             fetch(scenario, state, w, lane);
@@ -169,6 +169,8 @@ pub fn yield_lane(scenario: &Scenario, state: &mut State, w: usize, lane: usize)
     state.budget.yields -= 1;
     if write(scenario, state, w, lane) {
         replace(state, w, lane, Due::Now);
+        // `Walks::expect`: now.
+        state.workers[w].asleep = false;
     }
     let_go(state, w, lane);
 }

@@ -1,6 +1,6 @@
 //! Takeover from connections that are gone, and what operators do (I5, I13).
 //!
-//! Sources: `take_over` of `migrations/0008_housekeeping.sql`, `change_lane` of `migrations/0004_operate.sql`.
+//! Sources: `take_over` and `change_lane` of `migrations/0010_requeue.sql`.
 //! Each is one step: what it reads and writes is under locks that it holds until its commit.
 
 use crate::producer;

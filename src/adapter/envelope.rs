@@ -21,6 +21,8 @@ struct Head<'a> {
     r#type: &'a str,
     created_at: Timestamp,
     attempt: u32,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    requeued: bool,
 }
 
 /// The body for a destination that belongs to one subscription.
@@ -44,6 +46,7 @@ fn write(delivery: &Delivery<'_>, subscription: Option<&str>) -> Vec<u8> {
         r#type: &event.event_type,
         created_at: event.created_at,
         attempt: delivery.attempt,
+        requeued: delivery.requeued,
     };
     // Names of 512 bytes grow sixfold at worst when escaped; the usual body needs one allocation.
     let mut body = Vec::with_capacity(event.payload.len() + 512);
@@ -79,6 +82,7 @@ mod tests {
             event,
             subscription: "audit",
             attempt: 2,
+            requeued: false,
         }
     }
 
@@ -94,6 +98,17 @@ mod tests {
                 r#""data":{"b": 1.00, "a": 123456789012345678901234567890}}"#,
             )
         );
+    }
+
+    #[test]
+    fn body_of_a_requeued_dead_letter_says_so() {
+        let event = event("null");
+        let requeued = Delivery {
+            requeued: true,
+            ..delivery(&event)
+        };
+        let body: serde_json::Value = serde_json::from_slice(&body(&requeued)).unwrap();
+        assert_eq!(body["requeued"], true);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub struct Recorded {
     pub event: Event,
     pub subscription: String,
     pub attempt: u32,
+    pub requeued: bool,
     /// `None` while the delivery runs, and for good if it was dropped.
     pub verdict: Option<Verdict>,
 }
@@ -182,6 +183,7 @@ impl<'a> Running<'a> {
             event: delivery.event.clone(),
             subscription: delivery.subscription.to_owned(),
             attempt: delivery.attempt,
+            requeued: delivery.requeued,
             verdict: None,
         };
         let mut position = 0;

@@ -44,6 +44,9 @@ pub struct Delivery<'a> {
     pub subscription: &'a str,
     /// From 1. Throttled attempts and crashes are not counted.
     pub attempt: u32,
+    /// It was a dead letter, and an operator has it delivered again: later events of its session may have
+    /// been delivered before it.
+    pub requeued: bool,
 }
 
 /// What the destination made of a delivery.

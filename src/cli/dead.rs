@@ -1,9 +1,11 @@
 //! `lanekeeper dead`: exhausted events that wait for an operator.
 
+mod requeue;
+
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use crate::config::Config;
 use crate::store::inspect::{self, DeadLetter, DeadLetterFilter, Letter};
@@ -14,7 +16,7 @@ use super::lane::ReasonArgs;
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
-/// Look at dead letters, and drop them
+/// Look at dead letters, deliver them again, and drop them
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,6 +27,7 @@ pub struct Args {
 enum Command {
     List(ListArgs),
     Show(ShowArgs),
+    Requeue(requeue::RequeueArgs),
     Drop(DropArgs),
 }
 
@@ -35,6 +38,20 @@ Examples:
   lanekeeper dead list --subscription audit
   lanekeeper dead list --all --output json | jq -r .error | sort | uniq -c")]
 struct ListArgs {
+    #[command(flatten)]
+    of: OfArgs,
+    /// Those that were dealt with too
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    limit: LimitArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Whose dead letters.
+#[derive(Debug, clap::Args)]
+struct OfArgs {
     /// Only dead letters of this subscription
     #[arg(long, value_name = "NAME")]
     subscription: Option<String>,
@@ -44,13 +61,19 @@ struct ListArgs {
     /// The session
     #[arg(long, value_name = "SESSION", requires = "stream")]
     session: Option<String>,
-    /// Those that were dealt with too
-    #[arg(long)]
-    all: bool,
-    #[command(flatten)]
-    limit: LimitArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+}
+
+impl OfArgs {
+    async fn filter(&self, reading: &Transaction<'_>) -> Result<DeadLetterFilter, Failure> {
+        let mut filter = DeadLetterFilter::default();
+        if let Some(name) = &self.subscription {
+            filter.subscription_id = Some(inspect::find_subscription(reading, name).await?);
+        }
+        if let (Some(stream), Some(session)) = (&self.stream, &self.session) {
+            filter.session_id = Some(inspect::find_session(reading, stream, session).await?);
+        }
+        Ok(filter)
+    }
 }
 
 /// Show dead letters with their payloads and headers
@@ -89,29 +112,32 @@ struct DropArgs {
 #[derive(Debug, clap::Args)]
 struct Ids {
     /// Their ids, as `dead list` shows them
-    #[arg(value_name = "ID", required = true, num_args = 1..=1000, value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(value_name = "ID", required = true, num_args = 1..=1000, value_parser = id())]
     ids: Vec<i64>,
 }
 
-impl Ids {
-    /// All of them, or a failure that names those that there are not.
-    async fn find(&self, client: &mut Client) -> Result<Vec<Letter>, Failure> {
-        let reading = inspect::begin(client).await?;
-        let letters = inspect::letters(&reading, &self.ids).await?;
-        let is_known = |id: &i64| letters.iter().any(|letter| letter.about.dead_id == *id);
-        let unknown: Vec<String> = (self.ids.iter())
-            .filter(|id| !is_known(id))
-            .map(i64::to_string)
-            .collect();
-        if unknown.is_empty() {
-            return Ok(letters);
-        }
-        let unknown = unknown.join(", ");
-        Err(Failure::failed(format!(
-            "there is no dead letter {unknown}: nothing was changed"
-        ))
-        .advise("list them with `lanekeeper dead list --all`"))
+/// How an id is read.
+fn id() -> clap::builder::RangedI64ValueParser<i64> {
+    clap::value_parser!(i64).range(1..)
+}
+
+/// All of them, or a failure that names those that there are not.
+async fn find(ids: &[i64], client: &mut Client) -> Result<Vec<Letter>, Failure> {
+    let reading = inspect::begin(client).await?;
+    let letters = inspect::letters(&reading, ids).await?;
+    let is_known = |id: &i64| letters.iter().any(|letter| letter.about.dead_id == *id);
+    let unknown: Vec<String> = (ids.iter())
+        .filter(|id| !is_known(id))
+        .map(i64::to_string)
+        .collect();
+    if unknown.is_empty() {
+        return Ok(letters);
     }
+    let unknown = unknown.join(", ");
+    Err(Failure::failed(format!(
+        "there is no dead letter {unknown}: nothing was changed"
+    ))
+    .advise("list them with `lanekeeper dead list --all`"))
 }
 
 #[derive(Serialize)]
@@ -125,6 +151,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     match args.command {
         Command::List(args) => list(args, config).await,
         Command::Show(args) => show(args, config).await,
+        Command::Requeue(args) => requeue::run(args, config).await,
         Command::Drop(args) => drop_letters(args, config).await,
     }
 }
@@ -132,16 +159,10 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
 async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
     let reading = inspect::begin(&mut client).await?;
-    let mut filter = DeadLetterFilter {
+    let filter = DeadLetterFilter {
         resolved: args.all,
-        ..DeadLetterFilter::default()
+        ..args.of.filter(&reading).await?
     };
-    if let Some(name) = &args.subscription {
-        filter.subscription_id = Some(inspect::find_subscription(&reading, name).await?);
-    }
-    if let (Some(stream), Some(session)) = (&args.stream, &args.session) {
-        filter.session_id = Some(inspect::find_session(&reading, stream, session).await?);
-    }
     let mut letters = inspect::dead_letters(&reading, filter, args.limit.to_ask_for()).await?;
     drop(reading);
     args.limit.cut(&mut letters);
@@ -154,7 +175,7 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
 
 async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
-    let letters = args.letters.find(&mut client).await?;
+    let letters = find(&args.letters.ids, &mut client).await?;
     match args.output.output {
         Output::Json => letters.iter().try_for_each(output::json_line)?,
         Output::Text => letters.iter().try_for_each(print_in_full)?,
@@ -164,7 +185,7 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
 
 async fn drop_letters(args: DropArgs, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
-    let letters = args.letters.find(&mut client).await?;
+    let letters = find(&args.letters.ids, &mut client).await?;
     if !args.yes {
         let waiting = letters.iter().map(|letter| &letter.about);
         print(
@@ -222,15 +243,19 @@ fn row(letter: &DeadLetter) -> [String; 10] {
         output::short(&letter.event_type, 40),
         letter.subscription.clone(),
         letter.attempts.to_string(),
-        or_dash(letter.resolution.clone()),
+        or_dash(match letter.requeued_at {
+            Some(_) => Some("requeued, waits".to_owned()),
+            None => letter.resolution.clone(),
+        }),
         output::short(&letter.error, 60),
     ]
 }
 
 fn print_in_full(letter: &Letter) -> Result<(), Failure> {
     let about = &letter.about;
-    let resolution = match (&about.resolution, about.resolved_at) {
-        (Some(resolution), Some(at)) => format!("{resolution} at {}", output::time(at)),
+    let resolution = match (&about.resolution, about.resolved_at, about.requeued_at) {
+        (Some(resolution), Some(at), _) => format!("{resolution} at {}", output::time(at)),
+        (_, _, Some(at)) => format!("requeued at {}, not delivered yet", output::time(at)),
         _ => "waits for an operator".to_owned(),
     };
     let headers = letter.headers.as_ref().map(|json| json.get().to_owned());

@@ -4,6 +4,8 @@
 //! connections whose own lock is free, wakes their lanes, and charges crashes where the whole worker
 //! is gone; every heartbeat it ends the connections of peers whose heartbeat stopped. Each of these
 //! may be done by any number of workers at once: the locks in the SQL functions make it once.
+//!
+//! What this worker's other tasks gave up, and its own predecessor, it ends at the server first (I13).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +58,25 @@ pub async fn run(
 }
 
 async fn run_once(shared: &Arc<Shared>, source: &dyn DestinationSource) -> Result<(), Failure> {
-    let (client, _task) = lane_connection::open(&shared.database, "control").await?;
-    worker::hold_liveness(&client, shared.identity.worker_id).await?;
+    let opened = lane_connection::open(&shared.database, "control").await?;
+    let ended = control(&opened.client, shared, source).await;
+    if ended.is_err() {
+        // It may still have the liveness lock, for which the next one would wait in vain.
+        shared.given_up.enter(opened.backend);
+    }
+    ended
+}
+
+async fn control(
+    client: &Client,
+    shared: &Arc<Shared>,
+    source: &dyn DestinationSource,
+) -> Result<(), Failure> {
+    timeout(ANSWER_WITHIN, async {
+        end_given_up(client, shared).await;
+        worker::hold_liveness(client, shared.identity.worker_id).await
+    })
+    .await??;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut beat_at = Instant::now();
@@ -70,11 +89,12 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn DestinationSource) -> Resul
         timeout(ANSWER_WITHIN, async {
             if beat_at <= now {
                 beat_at = now + shared.settings.heartbeat;
-                worker::beat(&client, &shared.identity, shared.stopping.is_cancelled()).await?;
-                end_frozen(&client, shared).await;
+                worker::beat(client, &shared.identity, shared.stopping.is_cancelled()).await?;
+                end_frozen(client, shared).await;
             }
-            reload(&client, shared, source).await?;
-            take_over(&client, shared).await
+            reload(client, shared, source).await?;
+            end_given_up(client, shared).await;
+            take_over(client, shared).await
         })
         .await??;
         if housekeeping_at <= now {
@@ -83,12 +103,21 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn DestinationSource) -> Resul
         }
         if changes_at <= now && finishing.as_ref().is_none_or(JoinHandle::is_finished) {
             changes_at = now + shared.settings.poll_floor;
-            if timeout(ANSWER_WITHIN, chores::change_pending(&client)).await?? {
+            if timeout(ANSWER_WITHIN, chores::change_pending(client)).await?? {
                 finishing = Some(tokio::spawn(housekeeping::finish_changes(Arc::clone(
                     shared,
                 ))));
             }
         }
+    }
+}
+
+async fn end_given_up(client: &Client, shared: &Shared) {
+    if let Err(error) = shared.given_up.end(client).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "a connection that was given up could not be ended at the server; this is tried again"
+        );
     }
 }
 

@@ -12,9 +12,12 @@
 //!                ├─ head failed ─► retry        token due later, lock released
 //!                ├─ exhausted ───► dead letter or drop: on with the next; or park
 //!                ├─ long quantum ► yield        token due now, behind the others
+//!                ├─ requeued ────► dead letters whose turn has come are heads before the next event
 //!                ├─ shutting down ► release     token stays
 //!                └─ trust lost ──► nothing is settled; whoever holds the lane next goes on
 //! ```
+
+mod read;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -26,6 +29,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+pub(super) use self::read::{Unread, read_large, read_letter};
+
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
@@ -35,9 +40,8 @@ use super::trust::Trust;
 use crate::adapter::{Adapter, Delivery, Verdict};
 use crate::crash_point::CrashPoint;
 use crate::event::Event;
-use crate::store::ErrorClass;
 use crate::store::claim::ClaimedLane;
-use crate::store::fetch::{self, FetchedEvent};
+use crate::store::fetch::FetchedEvent;
 use crate::store::settle::{Operation, Settled};
 
 /// How long deliveries go on before what they settled is written: bounds what a crash repeats.
@@ -50,7 +54,6 @@ const BUSY_WAITS_MS: [u64; 5] = [1, 2, 4, 8, 16];
 const BUSY_DELAY: Duration = Duration::from_millis(250);
 /// Until a payload that could not be read is tried again.
 const UNREAD_DELAY: Duration = Duration::from_secs(1);
-
 /// A lane that was claimed, with its first events.
 pub struct Lane {
     pub claimed: ClaimedLane,
@@ -138,7 +141,10 @@ impl Runner {
                 Ending::Passed if self.context.stopping.is_cancelled() => {
                     Stop::new(Operation::Release)
                 }
-                Ending::Passed if self.delivered >= QUANTUM => Stop::new(Operation::Yield),
+                // With requeued dead letters to come it must not go idle; it is fetched anew.
+                Ending::Passed if self.delivered >= QUANTUM || self.progress.has_requeued() => {
+                    Stop::new(Operation::Yield)
+                }
                 Ending::Passed => Stop::new(Operation::Finish),
             };
             match self.settle(stop).await {
@@ -148,6 +154,7 @@ impl Runner {
                     share,
                 }) => {
                     batch = Some((events, share));
+                    busy = BUSY_WAITS_MS.iter();
                 }
                 Some(Reply {
                     settled: Settled::Busy,
@@ -166,7 +173,12 @@ impl Runner {
 
     async fn deliver(&mut self, events: Vec<FetchedEvent>) -> Ending {
         let steps = plan(&events, self.route.critical());
+        let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
+            match self.letters(event.seq).await {
+                Ending::Passed => {}
+                ending => return ending,
+            }
             match step {
                 Step::Filtered => self.progress.pass(event.seq, event.day),
                 Step::Coalesced { replaced_by } => {
@@ -178,17 +190,52 @@ impl Runner {
                 },
             }
             self.delivered += 1;
-            if self.settled_at.elapsed() > SETTLE_EVERY || self.progress.must_settle() {
-                match self.settle(Stop::new(Operation::Keep)).await {
-                    Some(Reply {
-                        settled: Settled::Done,
-                        ..
-                    }) => {}
-                    _ => return Ending::Lost,
-                }
+            let due = self.settled_at.elapsed() > SETTLE_EVERY || self.progress.must_settle();
+            if due && !self.keep().await {
+                return Ending::Lost;
+            }
+        }
+        if nothing_left {
+            // What they were to come behind is gone from the log, or was filtered.
+            return self.letters(i64::MAX).await;
+        }
+        self.letters(self.progress.next_seq()).await
+    }
+
+    /// Delivers the requeued dead letters that come before this event, one at a time.
+    async fn letters(&mut self, seq: i64) -> Ending {
+        while self.progress.is_requeued_before(seq) {
+            let Ok(next) = self.context.letter(self.claimed.lane_id).await else {
+                return Ending::Stopped(Stop::retry(UNREAD_DELAY, None));
+            };
+            self.progress
+                .requeued(next.as_ref().map(|(letter, _)| letter.after_seq));
+            let Some((letter, _share)) = next else {
+                break;
+            };
+            if letter.after_seq >= seq {
+                break;
+            }
+            if self.delivered >= QUANTUM {
+                return Ending::Stopped(Stop::new(Operation::Yield));
+            }
+            self.progress.face(letter.dead_id);
+            match self.attempt(letter.event).await {
+                Ending::Passed => self.delivered += 1,
+                ending => return ending,
+            }
+            // Which comes next is known when this one is on record.
+            if !self.keep().await {
+                return Ending::Lost;
             }
         }
         Ending::Passed
+    }
+
+    /// Settles what was passed; the lane stays held. False: the claim is gone.
+    async fn keep(&mut self) -> bool {
+        let settled = self.settle(Stop::new(Operation::Keep)).await;
+        settled.is_some_and(|reply| reply.settled == Settled::Done)
     }
 
     /// Tries the head once.
@@ -234,6 +281,7 @@ impl Runner {
             event: &event,
             subscription: &self.route.subscription.name,
             attempt: self.progress.attempt(),
+            requeued: self.progress.faces_letter(),
         };
         CrashPoint::Delivering.pass();
         let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
@@ -333,43 +381,6 @@ impl Runner {
         self.settled_at = Instant::now();
         Some(reply)
     }
-}
-
-/// Why a payload that stayed behind could not be read.
-pub(super) enum Unread {
-    Later,
-    /// It can never leave Postgres, as text of over 1 GB.
-    Never(String),
-}
-
-/// Reads a payload through the pool: no lane connection waits for it.
-pub(super) async fn read_large(
-    pool: &deadpool_postgres::Pool,
-    session_id: i64,
-    event: &FetchedEvent,
-) -> Result<String, Unread> {
-    let client = pool.get().await.map_err(|error| {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "no connection for a large payload"
-        );
-        Unread::Later
-    })?;
-    fetch::payload(&**client, session_id, event.seq, event.day)
-        .await
-        .map_err(|error| {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                seq = event.seq,
-                "large payload not read"
-            );
-            match error.class() {
-                ErrorClass::Permanent => {
-                    Unread::Never(format!("the payload cannot be read: {}", error.source))
-                }
-                ErrorClass::Retryable | ErrorClass::ConnectionLost => Unread::Later,
-            }
-        })
 }
 
 /// Ends the trust if a lane's task ends by a panic: what the lane holds would else be held for ever.

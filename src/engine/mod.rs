@@ -8,7 +8,8 @@
 //!    ├── wake: notifications, doorbell           └── retry: when a failed head comes back
 //!    └── trust: how long locks are believed in
 //! transactional: the same for handlers, whose effect commits with their settlement
-//! control (one per worker): heartbeat, routes, takeover from dead and frozen peers
+//! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, and the end of
+//!   connections that this worker gave up (given_up)
 //! housekeeping: retention, and what applies left to finish
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! | SIGKILL, crash | the server at once (closed socket); survivors within a second | locks are free, tokens are still there, marked lanes are woken, heads are charged a crash |
 //! | frozen process | a peer after 30 s without heartbeat; the process itself by its trust window | the peer ends the connections; on thaw all its deliveries are cancelled, it can settle nothing |
 //! | vanished node | the server by keepalives, 11 s | as for a crash |
+//! | a connection is open and silent, something on the way hangs | the worker by its trust window | it ends the connection's backend over its control connection, and wakes the lanes |
 //! | Postgres restarts or fails over | every connection ends | lanes are dropped, everything starts again from the rows |
 //! | a notification is lost | nobody | the poll floor finds the token |
 
@@ -24,6 +26,7 @@ mod budget;
 mod claimer;
 mod coalesce;
 mod control;
+mod given_up;
 mod handler;
 mod housekeeping;
 mod lane;

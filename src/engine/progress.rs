@@ -72,6 +72,10 @@ pub struct Progress {
     changed: bool,
     settled_cursor: i64,
     outcomes: Vec<Outcome>,
+    /// There are requeued dead letters; none comes before the first event behind this seq.
+    requeued_after: Option<i64>,
+    /// The head is this requeued dead letter.
+    letter: Option<i64>,
 }
 
 impl Progress {
@@ -87,7 +91,39 @@ impl Progress {
             changed: false,
             settled_cursor: lane.cursor,
             outcomes: Vec::new(),
+            requeued_after: lane.requeued_after,
+            letter: None,
         }
+    }
+
+    /// The seq of the first event that is not settled, if there is one.
+    pub fn next_seq(&self) -> i64 {
+        self.cursor.saturating_add(1)
+    }
+
+    /// Whether a requeued dead letter may come before this event.
+    pub fn is_requeued_before(&self, seq: i64) -> bool {
+        self.requeued_after.is_some_and(|after| after < seq)
+    }
+
+    /// Whether there are requeued dead letters.
+    pub fn has_requeued(&self) -> bool {
+        self.requeued_after.is_some()
+    }
+
+    /// Where the first requeued dead letter is; `None`: there is none any more.
+    pub fn requeued(&mut self, after: Option<i64>) {
+        self.requeued_after = after;
+    }
+
+    /// The head is a requeued dead letter until it is passed.
+    pub fn face(&mut self, dead_id: i64) {
+        self.letter = Some(dead_id);
+    }
+
+    /// Whether the head is a requeued dead letter.
+    pub fn faces_letter(&self) -> bool {
+        self.letter.is_some()
     }
 
     /// The attempt that the next delivery of the head is, from 1.
@@ -101,10 +137,20 @@ impl Progress {
         self.crashes >= SUSPECT_AFTER
     }
 
-    /// The cursor passes the head.
+    /// The head is done: the cursor passes it, unless it is a dead letter, which is behind the cursor.
     pub fn pass(&mut self, seq: i64, day: Date) {
-        self.cursor = seq;
-        self.cursor_day = day;
+        if let Some(dead_id) = self.letter {
+            let kind = OutcomeKind::Redelivered { dead_id };
+            self.outcomes.push(Outcome { seq, kind });
+        } else {
+            self.cursor = seq;
+            self.cursor_day = day;
+        }
+        self.next_head();
+    }
+
+    fn next_head(&mut self) {
+        self.letter = None;
         self.attempts = 0;
         self.crashes = 0;
         self.changed = true;
@@ -163,7 +209,8 @@ impl Progress {
         }
     }
 
-    /// The head will not be tried again.
+    /// The head will not be tried again. A requeued dead letter is a dead letter again, whatever the
+    /// subscription does with events: it was kept once, and the log may have it no more.
     pub fn exhaust(
         &mut self,
         seq: i64,
@@ -175,6 +222,17 @@ impl Progress {
             subscription = %subscription.name, seq, attempts = self.attempts, crashes = self.crashes,
             policy = ?subscription.on_exhausted, error, "event exhausted"
         );
+        if let Some(dead_id) = self.letter {
+            let kind = OutcomeKind::DeadLetteredAgain {
+                dead_id,
+                error,
+                attempts: self.attempts,
+                crashes: self.crashes,
+            };
+            self.outcomes.push(Outcome { seq, kind });
+            self.next_head();
+            return Judgement::Passed;
+        }
         let kind = match subscription.on_exhausted {
             Exhaustion::DeadLetter => OutcomeKind::DeadLettered {
                 error,

@@ -4,13 +4,16 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Share};
 use super::claimer::Request;
+use super::given_up::GivenUp;
 use super::lane;
 use super::route::{Hold, Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
@@ -18,9 +21,13 @@ use super::trust::Trust;
 use super::vital_signs::VitalSigns;
 use crate::store::Database;
 use crate::store::fetch::FetchedEvent;
+use crate::store::letter::RequeuedLetter;
 use crate::store::operate;
 use crate::store::subscription::Subscription;
 use crate::store::worker::Identity;
+
+/// How long a lane waits for its subscription to be paused; else the next refusal pauses it.
+const PAUSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// One worker's state, as all its tasks see it.
 pub struct Shared {
@@ -34,6 +41,7 @@ pub struct Shared {
     /// The same for the connections of handlers.
     pub wake_handlers: Notify,
     pub idle: Idle,
+    pub given_up: GivenUp,
     pub vital_signs: VitalSigns,
     /// No more claims; held lanes finish the event that they deliver.
     pub stopping: CancellationToken,
@@ -63,6 +71,7 @@ impl Shared {
             wake: Notify::new(),
             wake_handlers: Notify::new(),
             idle: Idle::default(),
+            given_up: GivenUp::default(),
             vital_signs: VitalSigns::default(),
             stopping: CancellationToken::new(),
             aborting: CancellationToken::new(),
@@ -285,15 +294,27 @@ impl LaneContext {
         Ok((payload, share))
     }
 
+    /// Reads the next requeued dead letter of a lane.
+    pub async fn letter(
+        &self,
+        lane_id: i64,
+    ) -> Result<Option<(RequeuedLetter, Share)>, lane::Unread> {
+        let letter = lane::read_letter(&self.pool, lane_id).await?;
+        Ok(letter.map(|letter| {
+            let share = self.budget.take(letter.event.memory());
+            (letter, share)
+        }))
+    }
+
     /// Pauses a subscription whose destination wants nothing more.
     pub async fn pause(&self, subscription: &Subscription, reason: &str) {
-        let paused = match self.pool.get().await {
-            Ok(client) => operate::pause_subscription(&**client, &subscription.name, reason)
-                .await
-                .map_err(|error| Box::new(error) as Box<dyn std::error::Error>),
-            Err(error) => Err(Box::new(error) as Box<dyn std::error::Error>),
-        };
-        match paused {
+        // No longer than a lane may be held for it: a pooled connection may hang.
+        let paused = timeout(PAUSE_WITHIN, async {
+            let client = self.pool.get().await?;
+            let paused = operate::pause_subscription(&**client, &subscription.name, reason).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(paused)
+        });
+        match paused.await.unwrap_or_else(|silent| Err(silent.into())) {
             Ok(_) => tracing::warn!(
                 subscription = %subscription.name, reason,
                 "subscription paused: its destination answered 410. Resume it when that is mended"

@@ -10,29 +10,31 @@
 //! | the handler fails or panics | rolled back; the head is retried or exhausted, as by its verdict |
 //! | somebody else settled the lane | the compare-and-set misses: rolled back |
 //! | the connection ends before COMMIT is answered | committed or not, progress and effect agree; the next holder reads which |
+//! | a question of the engine is not answered for `frozen_after` | the same, and the backend is ended, if the server still has it (I13) |
+//! | the connection hangs under a handler's statement | the server ends a transaction that is idle for 60 s; the worker, which may not hear of it, looks whether its backend is there |
 //! | the process dies | as above; survivors wake the lanes and charge the head |
 
-use std::panic::AssertUnwindSafe;
+mod answer;
+mod handle;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, Statement};
 
+use self::answer::{SessionError, answer};
 use super::coalesce::{Step, plan};
-use super::handler::{Destination, Handler, HandlerError};
-use super::progress::{Judgement, Progress, Stop};
+use super::handler::Destination;
+use super::progress::{Progress, Stop};
 use super::route::Route;
 use super::shared::Shared;
 use super::walk::{Kind, Walks};
-use crate::adapter::{Delivery, Verdict};
-use crate::event::Event;
 use crate::store::claim::{self, ClaimedLane};
-use crate::store::fetch::{self, FetchedEvent, Position};
-use crate::store::lane_connection::{self, OpenError};
+use crate::store::fetch::{self, Position};
+use crate::store::lane_connection::{self, Backend, Opened};
 use crate::store::settle::{self, Operation, Settled};
-use crate::store::{ErrorClass, StoreError, worker};
+use crate::store::{StoreError, worker};
 
 /// Lanes taken in one claim: they wait for each other here, so no more than a few.
 const CLAIM_LIMIT: usize = 8;
@@ -41,19 +43,6 @@ const BATCH: i64 = 50;
 /// Payloads are read with their events, up to this size; larger ones one by one.
 const INLINE_BYTES: i32 = 65_536;
 const REOPEN_DELAY: Duration = Duration::from_millis(250);
-/// Undoes, for the handler's own statements, what a lane connection pins for the engine's.
-const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
-    SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
-    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
-
-#[derive(Debug, thiserror::Error)]
-enum SessionError {
-    #[error("cannot open a lane connection")]
-    Open(#[from] OpenError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// Runs handlers' lanes on one connection after another, once there is a handler to run.
 pub async fn run(shared: Arc<Shared>) {
     while !shared.stopping.is_cancelled() {
@@ -75,21 +64,35 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
-    let (client, _task) = lane_connection::open(&shared.database, "handlers").await?;
-    let mut session = Session {
-        shared,
-        claim: claim::prepare(&client).await?,
-        fetch: fetch::prepare(&client).await?,
-        settle: settle::prepare(&client).await?,
-        unlock: client
-            .prepare(settle::UNLOCK)
-            .await
-            .map_err(StoreError::on("preparing the unlock"))?,
-        connection_id: worker::open_lane_connection(&client, shared.identity.worker_id).await?,
-        client,
-        next_claim_id: 1,
-        walks: Walks::new(&shared.settings, Kind::Handlers),
+    let Opened {
+        client, backend, ..
+    } = lane_connection::open(&shared.database, "handlers").await?;
+    let held = hold(shared, client, backend).await;
+    if held.is_err() {
+        shared.given_up.enter(backend);
+    }
+    held
+}
+
+async fn hold(shared: &Arc<Shared>, client: Client, backend: Backend) -> Result<(), SessionError> {
+    let preparing = async {
+        Ok(Session {
+            shared,
+            backend,
+            claim: claim::prepare(&client).await?,
+            fetch: fetch::prepare(&client).await?,
+            settle: settle::prepare(&client).await?,
+            unlock: client
+                .prepare(settle::UNLOCK)
+                .await
+                .map_err(StoreError::on("preparing the unlock"))?,
+            connection_id: worker::open_lane_connection(&client, shared.identity.worker_id).await?,
+            client,
+            next_claim_id: 1,
+            walks: Walks::new(&shared.settings, Kind::Handlers),
+        })
     };
+    let mut session = answer(shared, preparing).await?;
     let result = session.run().await;
     shared.idle.leave(session.connection_id);
     result
@@ -98,6 +101,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     client: Client,
+    backend: Backend,
     claim: Statement,
     fetch: Statement,
     settle: Statement,
@@ -118,8 +122,11 @@ impl Session<'_> {
                 () = sleep_until(at) => {}
             }
         }
-        worker::close_lane_connection(&self.client, self.connection_id).await?;
-        Ok(())
+        answer(
+            self.shared,
+            worker::close_lane_connection(&self.client, self.connection_id),
+        )
+        .await
     }
 
     /// Claims a few lanes and runs them one after the other.
@@ -137,16 +144,17 @@ impl Session<'_> {
             claim::Claimed::default()
         } else {
             let limit = i32::try_from(places.total()).unwrap_or(i32::MAX);
-            claim::claim(
+            let held = self.shared.held_lanes();
+            let claiming = claim::claim(
                 &self.client,
                 &self.claim,
                 self.connection_id,
                 claim_id,
                 &walks,
                 limit,
-                &self.shared.held_lanes(),
-            )
-            .await?
+                &held,
+            );
+            answer(self.shared, claiming).await?
         };
         let random = self.shared.random();
         self.walks.finished(
@@ -182,14 +190,14 @@ impl Session<'_> {
     }
 
     async fn unlock(&self, lanes: &[i64], claims: &[i64]) -> Result<(), SessionError> {
-        Ok(settle::unlock(
+        let unlocking = settle::unlock(
             &self.client,
             &self.unlock,
             lanes,
             self.connection_id,
             claims,
-        )
-        .await?)
+        );
+        answer(self.shared, unlocking).await
     }
 
     fn next_claim_id(&mut self) -> i64 {
@@ -214,12 +222,20 @@ impl Session<'_> {
             cursor_day: lane.cursor_day,
             subscription_id: route.id(),
         };
-        let mut batches =
-            fetch::fetch(&self.client, &self.fetch, &[position], BATCH, INLINE_BYTES).await?;
+        let positions = [position];
+        let fetching = fetch::fetch(&self.client, &self.fetch, &positions, BATCH, INLINE_BYTES);
+        let mut batches = answer(self.shared, fetching).await?;
         let events = batches.pop().unwrap_or_default();
         let full = i64::try_from(events.len()) == Ok(BATCH);
         let steps = plan(&events, route.critical());
+        let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
+            let stop = self
+                .letters(&**handler, &lane, route, &mut progress, event.seq)
+                .await?;
+            if let Some(stop) = stop {
+                return self.settle(&lane, &mut progress, stop).await.map(drop);
+            }
             match step {
                 Step::Filtered => progress.pass(event.seq, event.day),
                 Step::Coalesced { replaced_by } => {
@@ -239,7 +255,18 @@ impl Session<'_> {
                 return self.settle(&lane, &mut progress, stop).await.map(drop);
             }
         }
-        let operation = if full {
+        let behind = if nothing_left {
+            i64::MAX
+        } else {
+            progress.next_seq()
+        };
+        let stop = self
+            .letters(&**handler, &lane, route, &mut progress, behind)
+            .await?;
+        if let Some(stop) = stop {
+            return self.settle(&lane, &mut progress, stop).await.map(drop);
+        }
+        let operation = if full || progress.has_requeued() {
             Operation::Yield
         } else {
             Operation::Finish
@@ -254,140 +281,6 @@ impl Session<'_> {
                 .await?;
         }
         Ok(())
-    }
-
-    /// One event in one transaction. `None`: the cursor passed it, and that is committed.
-    async fn handle(
-        &mut self,
-        handler: &dyn Handler,
-        lane: &ClaimedLane,
-        route: &Route,
-        progress: &mut Progress,
-        fetched: FetchedEvent,
-    ) -> Result<Option<Stop>, SessionError> {
-        let subscription = &route.subscription;
-        let (seq, day) = (fetched.seq, fetched.day);
-        if progress.crashes >= self.shared.settings.max_crashes {
-            let error = format!(
-                "{} workers died while they held this event",
-                progress.crashes
-            );
-            return Ok(stop(progress.exhaust(seq, day, error, subscription)));
-        }
-        let suspect = progress.is_suspect().then(|| self.next_claim_id());
-        if let Some(claim_id) = suspect {
-            let charged = (lane.lane_id, progress.version, progress.crashes);
-            settle::record_suspect(&self.client, self.connection_id, claim_id, charged).await?;
-        }
-        let event = match self.event(lane, route, fetched).await {
-            Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
-                let error = format!("the payload cannot be read: {}", error.source);
-                return Ok(stop(progress.exhaust(seq, day, error, subscription)));
-            }
-            event => event?,
-        };
-        let delivery = Delivery {
-            event: &event,
-            subscription: &subscription.name,
-            attempt: progress.attempt(),
-        };
-        let operation = "handling an event";
-        let transaction = self
-            .client
-            .transaction()
-            .await
-            .map_err(StoreError::on(operation))?;
-        transaction
-            .batch_execute(BEGIN)
-            .await
-            .map_err(StoreError::on(operation))?;
-        let handled = AssertUnwindSafe(handler.handle(&transaction, &delivery))
-            .catch_unwind()
-            .await;
-        let handled = handled.unwrap_or_else(|_| {
-            let error = "the handler panicked; see the worker's log".to_owned();
-            Err(HandlerError::Retry { error, after: None })
-        });
-        let failed: Option<Verdict> = match handled {
-            Ok(()) => {
-                let mut passed = progress.clone();
-                passed.pass(seq, day);
-                let settlement =
-                    passed.settlement(Stop::new(Operation::Keep), subscription.history);
-                let lanes = [(settlement, lane.token)];
-                let worker_id = self.shared.identity.worker_id;
-                match settle::settle(&transaction, &self.settle, worker_id, &lanes).await {
-                    Ok(results) if results == [Settled::Done] => {
-                        transaction
-                            .commit()
-                            .await
-                            .map_err(StoreError::on(operation))?;
-                        passed.settled();
-                        *progress = passed;
-                        None
-                    }
-                    Ok(_) => {
-                        transaction
-                            .rollback()
-                            .await
-                            .map_err(StoreError::on(operation))?;
-                        tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
-                        return Ok(Some(Stop::new(Operation::Release)));
-                    }
-                    // The handler left its transaction aborted, and said Ok.
-                    Err(error) => {
-                        let error = chain(&error);
-                        transaction
-                            .rollback()
-                            .await
-                            .map_err(StoreError::on(operation))?;
-                        Some(Verdict::Retry { error, after: None })
-                    }
-                }
-            }
-            Err(error) => {
-                transaction
-                    .rollback()
-                    .await
-                    .map_err(StoreError::on(operation))?;
-                Some(error.into())
-            }
-        };
-        if let Some(claim_id) = suspect {
-            self.unlock(&[], &[claim_id]).await?;
-        }
-        let Some(verdict) = failed else {
-            return Ok(None);
-        };
-        Ok(stop(progress.judge(
-            seq,
-            day,
-            verdict,
-            subscription,
-            || self.shared.random(),
-        )))
-    }
-
-    async fn event(
-        &self,
-        lane: &ClaimedLane,
-        route: &Route,
-        fetched: FetchedEvent,
-    ) -> Result<Event, SessionError> {
-        let payload = match fetched.payload {
-            Some(payload) => payload,
-            None => fetch::payload(&self.client, lane.session_id, fetched.seq, fetched.day).await?,
-        };
-        Ok(Event {
-            message_id: fetched.message_id,
-            stream: Arc::clone(&route.subscription.stream),
-            session: Arc::clone(&lane.session),
-            seq: fetched.seq,
-            event_type: fetched.event_type,
-            created_at: fetched.created_at,
-            payload,
-            headers: fetched.headers,
-        })
     }
 
     async fn settle(
@@ -406,26 +299,12 @@ impl Session<'_> {
         }
         let lanes = [(progress.settlement(stop, history), lane.token)];
         let worker_id = self.shared.identity.worker_id;
-        let results = settle::settle(&self.client, &self.settle, worker_id, &lanes).await?;
+        let settling = settle::settle(&self.client, &self.settle, worker_id, &lanes);
+        let results = answer(self.shared, settling).await?;
         let settled = results.first().copied().unwrap_or(Settled::Lost);
         if settled != Settled::Lost {
             progress.settled();
         }
         Ok(settled)
     }
-}
-
-/// A handler has no subscription to pause: it does not answer 410.
-fn stop(judgement: Judgement) -> Option<Stop> {
-    match judgement {
-        Judgement::Passed => None,
-        Judgement::Stopped(stop) | Judgement::Gone { stop, .. } => Some(stop),
-    }
-}
-
-fn chain(error: &StoreError) -> String {
-    let cause = std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    format!("{error}: {cause}")
 }

@@ -115,7 +115,9 @@ async fn ring_me_once(
     shared: &Arc<Shared>,
     idle: &mut watch::Receiver<bool>,
 ) -> Result<(), Failure> {
-    let (client, _task) = lane_connection::open(&shared.database, "doorbell").await?;
+    let client = lane_connection::open(&shared.database, "doorbell")
+        .await?
+        .client;
     // Waiting in the queue is what this connection is for.
     client
         .batch_execute("SET statement_timeout = 0")

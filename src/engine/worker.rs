@@ -70,7 +70,7 @@ impl Worker {
         settings: WorkerSettings,
         source: Arc<dyn DestinationSource>,
     ) -> Result<Self, StartError> {
-        let (client, _task) = lane_connection::open(&database, "start").await?;
+        let client = lane_connection::open(&database, "start").await?.client;
         check_schema(&client).await?;
         let identity = Identity {
             worker_id: peers::new_worker_id(&client).await?,
@@ -79,8 +79,7 @@ impl Worker {
         };
         // Before the first claim: an event that kills every worker at once would otherwise be claimed
         // again before the crashes of the last ones are charged to it, for ever.
-        let frozen_after = i64::try_from(settings.frozen_after.as_millis()).unwrap_or(i64::MAX);
-        peers::take_over(&client, identity.worker_id, frozen_after).await?;
+        peers::take_over(&client, identity.worker_id, frozen_after_ms(&settings)).await?;
         let pooled = database.with(lane_connection::prepare_pooled);
         let manager = Manager::from_connect(
             pooled.driver().clone(),
@@ -158,13 +157,10 @@ impl Worker {
         for task in self.others {
             task.abort();
         }
-        if let Ok(client) = self.shared.pool.get().await
-            && let Err(error) = peers::leave(&client, self.shared.identity.worker_id).await
-        {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the worker's row stays behind"
-            );
+        match timeout(HAND_BACK_WITHIN, depart(&self.shared)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(error = &*error, "the worker's row stays behind"),
+            Err(_) => tracing::warn!("Postgres is silent; the worker's row stays behind"),
         }
         tracing::info!(
             worker_id = self.shared.identity.worker_id,
@@ -215,6 +211,26 @@ impl Probe {
     pub fn has_started(&self) -> bool {
         self.shared.vital_signs.since_answered().is_some()
     }
+}
+
+/// Removes the worker's row, unless the server still has a connection that was given up: peers end the
+/// connections of workers by the age of that row.
+async fn depart(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let client = shared.pool.get().await?;
+    let worker_id = shared.identity.worker_id;
+    if !shared.given_up.is_empty() {
+        shared.given_up.end(&**client).await?;
+        if !shared.given_up.is_empty() {
+            return Ok(());
+        }
+        // Survivors would take it for a death and charge it.
+        peers::take_over(&client, worker_id, frozen_after_ms(&shared.settings)).await?;
+    }
+    Ok(peers::leave(&client, worker_id).await?)
+}
+
+fn frozen_after_ms(settings: &WorkerSettings) -> i64 {
+    i64::try_from(settings.frozen_after.as_millis()).unwrap_or(i64::MAX)
 }
 
 async fn check_schema(client: &tokio_postgres::Client) -> Result<(), StartError> {

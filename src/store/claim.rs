@@ -40,6 +40,8 @@ pub struct ClaimedLane {
     /// The head must wait this long yet: the token was a spare one.
     pub retry_in: Duration,
     pub parked: bool,
+    /// The lane has requeued dead letters: the first comes before the first event behind this seq.
+    pub requeued_after: Option<i64>,
 }
 
 /// A route to walk, and how far.
@@ -192,6 +194,7 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
     let crashes: Vec<i32> = row.get(11);
     let waits_ms: Vec<Option<i64>> = row.get(12);
     let parked: Vec<bool> = row.get(13);
+    let requeued_after: Vec<Option<i64>> = row.get(17);
     (0..lane_ids.len())
         .map(|at| ClaimedLane {
             lane_id: lane_ids[at],
@@ -210,6 +213,7 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
             crashes: crashes[at],
             retry_in: waits_ms[at].map_or(Duration::ZERO, millis),
             parked: parked[at],
+            requeued_after: requeued_after[at],
         })
         .collect()
 }

@@ -7,15 +7,18 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use thiserror::Error;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, GenericClient, Row};
 use uuid::Uuid;
 
 use super::{Database, StoreError};
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a backend that is told to end is waited for: it needs milliseconds.
+const END_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -33,16 +36,32 @@ pub enum OpenError {
     Store(#[from] StoreError),
 }
 
+/// The server's process behind a connection. Pids are given anew; together with the start they are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend {
+    pub pid: i32,
+    pub start: Timestamp,
+}
+
+/// A connection that was just opened.
+pub struct Opened {
+    pub client: Client,
+    /// Ends when the connection does.
+    pub task: JoinHandle<()>,
+    pub backend: Backend,
+}
+
 /// Connects with the settings that lane locks need, and proves that the session is direct.
-///
-/// The returned task ends when the connection does.
 ///
 /// # Errors
 /// [`OpenError::Pooler`] where the session is not the server's own.
-pub async fn open(
-    database: &Database,
-    purpose: &str,
-) -> Result<(Client, JoinHandle<()>), OpenError> {
+pub async fn open(database: &Database, purpose: &str) -> Result<Opened, OpenError> {
+    tokio::time::timeout(CONNECT_TIMEOUT, connect(database, purpose))
+        .await
+        .unwrap_or(Err(OpenError::TimedOut))
+}
+
+async fn connect(database: &Database, purpose: &str) -> Result<Opened, OpenError> {
     let nonce = Uuid::now_v7().simple().to_string();
     let database = database.with(|driver| {
         driver.application_name(format!("lanekeeper {purpose}"));
@@ -50,25 +69,75 @@ pub async fn open(
         let options = options(driver.get_options(), &nonce);
         driver.options(options);
     });
-    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, database.connect());
-    let (client, connection) = connecting
-        .await
-        .map_err(|_| OpenError::TimedOut)?
-        .map_err(refused)?;
+    let (client, connection) = database.connect().await.map_err(refused)?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = &error as &dyn std::error::Error, "connection ended");
         }
     });
-    let arrived: Option<String> = client
-        .query_one("SELECT current_setting('lanekeeper.session', true)", &[])
+    let row = client
+        .query_one(include_str!("sql/opened.sql"), &[])
         .await
-        .map_err(StoreError::on("checking for a pooler"))?
-        .get(0);
-    if arrived.as_deref() != Some(nonce.as_str()) {
+        .map_err(StoreError::on("checking for a pooler"))?;
+    if row.get::<_, Option<&str>>(0) != Some(nonce.as_str()) {
         return Err(OpenError::Pooler);
     }
-    Ok((client, task))
+    let backend = Backend {
+        pid: row.get(1),
+        start: row.get(2),
+    };
+    Ok(Opened {
+        client,
+        task,
+        backend,
+    })
+}
+
+/// Ends backends, and waits a moment for each to be gone with its locks. Returns those that are not.
+///
+/// # Errors
+/// It is not known which were ended.
+pub async fn end(
+    client: &impl GenericClient,
+    backends: &[Backend],
+) -> Result<Vec<Backend>, StoreError> {
+    let wait_ms = i64::try_from(END_WITHIN.as_millis()).unwrap_or(i64::MAX);
+    let (pids, starts) = columns(backends);
+    let rows = client
+        .query(
+            include_str!("sql/end_backends.sql"),
+            &[&pids, &starts, &wait_ms],
+        )
+        .await
+        .map_err(StoreError::on("ending connections that were given up"))?;
+    let stays = |row: &&Row| !row.get::<_, bool>(2);
+    let backend = |row: &Row| Backend {
+        pid: row.get(0),
+        start: row.get(1),
+    };
+    Ok(rows.iter().filter(stays).map(backend).collect())
+}
+
+/// Whether the server still has it.
+///
+/// # Errors
+/// It is not known.
+pub async fn is_there(client: &impl GenericClient, backend: Backend) -> Result<bool, StoreError> {
+    let row = client
+        .query_one(
+            include_str!("sql/backend_is_there.sql"),
+            &[&backend.pid, &backend.start],
+        )
+        .await
+        .map_err(StoreError::on("looking for a connection's backend"))?;
+    Ok(row.get(0))
+}
+
+fn columns(backends: &[Backend]) -> (Vec<i32>, Vec<Timestamp>) {
+    backends
+        .iter()
+        .map(|backend| (backend.pid, backend.start))
+        .unzip()
 }
 
 /// For the worker's other connections: bounded silence, and the isolation that the functions which they

@@ -37,6 +37,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0007_registry",
     "0008_housekeeping",
     "0009_append",
+    "0010_requeue",
 ];
 
 /// The schema version of this binary.

@@ -13,6 +13,7 @@ pub mod fetch;
 pub mod housekeeping;
 pub mod inspect;
 pub mod lane_connection;
+pub mod letter;
 pub mod log;
 pub mod migrate;
 pub mod operate;

@@ -1,8 +1,8 @@
 //! What operators do: each call is recorded in `operation` with who did it. Statements are unnamed:
 //! people come through transaction poolers too.
 
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
 
 use super::StoreError;
 
@@ -111,4 +111,48 @@ pub async fn drop_dead_letter(
         .await
         .and_then(|row| row.try_get(0))
         .map_err(StoreError::on("dropping a dead letter"))
+}
+
+/// What came of a dead letter that was to be requeued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeued {
+    Requeued,
+    /// It waits for its delivery already.
+    Before,
+    /// It was dealt with already.
+    Resolved,
+}
+
+/// Has dead letters delivered again: at their place, which is before everything that their lanes have not
+/// delivered yet, or at the end. Waits up to 5 s for a running delivery of each lane. All or nothing.
+///
+/// # Errors
+/// SQLSTATE LK006 where there is no such dead letter, its lane is parked or its subscription removed, LK007
+/// where a lane was not let go. Nothing was changed.
+pub async fn requeue_dead_letters(
+    client: &impl GenericClient,
+    dead_ids: &[i64],
+    at_end: bool,
+    reason: Option<&str>,
+) -> Result<Vec<(i64, Requeued)>, StoreError> {
+    let rows = client
+        .query_typed(
+            "SELECT dead_id, result FROM lanekeeper.requeue_dead_letters($1, $2, $3)",
+            &[
+                (&dead_ids, Type::INT8_ARRAY),
+                (&at_end, Type::BOOL),
+                (&reason, Type::TEXT),
+            ],
+        )
+        .await
+        .map_err(StoreError::on("requeueing dead letters"))?;
+    let requeued = |row: &Row| {
+        let result = match row.get("result") {
+            "requeued" => Requeued::Requeued,
+            "requeued_before" => Requeued::Before,
+            _ => Requeued::Resolved,
+        };
+        (row.get("dead_id"), result)
+    };
+    Ok(rows.iter().map(requeued).collect())
 }

@@ -37,7 +37,7 @@ pub enum Operation {
     Release = 7,
 }
 
-/// Why the cursor passes an event that was not delivered.
+/// Why the cursor passes an event that was not delivered, and what came of a requeued dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeKind {
     Coalesced {
@@ -50,6 +50,17 @@ pub enum OutcomeKind {
     },
     Dropped {
         error: String,
+    },
+    /// A requeued dead letter was accepted: its event counts as delivered.
+    Redelivered {
+        dead_id: i64,
+    },
+    /// A requeued dead letter was exhausted once more.
+    DeadLetteredAgain {
+        dead_id: i64,
+        error: String,
+        attempts: i32,
+        crashes: i32,
     },
 }
 
@@ -91,7 +102,7 @@ pub enum Settled {
     Idle,
     /// Finish: there are newer events.
     More,
-    /// Finish: a producer holds the append lock, the token stays.
+    /// Finish: nothing newer is committed, but a producer holds the append lock; the token stays.
     Busy,
 }
 
@@ -255,6 +266,7 @@ struct OutcomeColumns {
     ords: Vec<i32>,
     seqs: Vec<i64>,
     kinds: Vec<&'static str>,
+    /// For what is about a dead letter: its id.
     replaced_by: Vec<Option<i64>>,
     errors: Vec<Option<String>>,
     attempts: Vec<i32>,
@@ -284,6 +296,21 @@ impl OutcomeColumns {
                     OutcomeKind::Dropped { error } => {
                         ("dropped", None, Some(storable(error)), 0, 0)
                     }
+                    OutcomeKind::Redelivered { dead_id } => {
+                        ("redelivered", Some(*dead_id), None, 0, 0)
+                    }
+                    OutcomeKind::DeadLetteredAgain {
+                        dead_id,
+                        error,
+                        attempts,
+                        crashes,
+                    } => (
+                        "dead_lettered_again",
+                        Some(*dead_id),
+                        Some(storable(error)),
+                        *attempts,
+                        *crashes,
+                    ),
                 };
                 columns.ords.push(ord);
                 columns.seqs.push(outcome.seq);

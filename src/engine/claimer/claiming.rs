@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 use tokio::try_join;
 
@@ -20,6 +22,15 @@ use crate::store::fetch::{self, FetchedEvent, Position};
 const CLAIM_LIMIT: usize = 256;
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
 const INLINE_BYTES: i32 = 4096;
+
+/// Lanes that share a task. Where a delivery takes microseconds, a task of its own and waking it from another
+/// thread cost a lane more than the delivery.
+const LANES_PER_TASK: usize = 32;
+
+fn run_together(lanes: &mut Vec<impl Future<Output = ()> + Send + 'static>) {
+    let lanes: FuturesUnordered<_> = lanes.drain(..).collect();
+    tokio::spawn(lanes.collect::<()>());
+}
 
 impl Session<'_> {
     /// Lanes that may be taken now.
@@ -148,6 +159,7 @@ impl Session<'_> {
         let batches = self.fetch(&positions).await?;
         CrashPoint::Fetched.pass();
         let mark_at = Instant::now() + self.shared.settings.mark_after;
+        let mut lanes = Vec::with_capacity(LANES_PER_TASK);
         for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
             let Some(route) = routes.get(claimed.token.route) else {
                 unreachable!("only active routes are walked")
@@ -176,8 +188,12 @@ impl Session<'_> {
                 share,
                 context: Arc::clone(&self.context),
             };
-            tokio::spawn(lane::run(lane));
+            lanes.push(lane::run(lane));
+            if lanes.len() == LANES_PER_TASK {
+                run_together(&mut lanes);
+            }
         }
+        run_together(&mut lanes);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //!
 //! | failure | what happens |
 //! |---|---|
-//! | the connection ends, or an answer takes longer than the trust window | all lanes of the connection are dropped where they stand, nothing is settled; a new connection claims from the rows |
+//! | the connection ends, or an answer takes longer than the trust window | all lanes of the connection are dropped where they stand, nothing is settled; its backend is ended, if the server still has it; a new connection claims from the rows |
 //! | a claim fails half-way | locks may be held that nobody knows of: the connection is closed |
 //! | a settlement is refused by the server for good | the lanes are settled one by one; the one at fault waits a minute, its error is logged |
 //! | the process dies | the server frees the locks; tokens and claims are still there for the survivors |
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::{Client, Statement};
 
 use self::held::Holdings;
@@ -28,7 +28,7 @@ use super::shared::Shared;
 use super::trust::Trust;
 use super::walk::{Kind, Walks};
 use crate::crash_point::CrashPoint;
-use crate::store::lane_connection::{self, OpenError};
+use crate::store::lane_connection::{self, OpenError, Opened};
 use crate::store::settle::{self, Settled, Settlement};
 use crate::store::{ErrorClass, StoreError, claim, fetch, worker};
 
@@ -89,11 +89,35 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
-    let trust = Arc::new(Trust::new(shared.settings.trust));
-    let (client, connection) = lane_connection::open(&shared.database, "lanes").await?;
-    let statements = Statements::prepare(&client).await?;
-    let connection_id = worker::open_lane_connection(&client, shared.identity.worker_id).await?;
-    trust.confirm(Instant::now());
+    let Opened {
+        client,
+        task,
+        backend,
+    } = lane_connection::open(&shared.database, "lanes").await?;
+    let held = hold(shared, client, task).await;
+    if held.is_err() {
+        // Not before its trust has ended, with `hold`.
+        shared.given_up.enter(backend);
+    }
+    held
+}
+
+async fn hold(
+    shared: &Arc<Shared>,
+    client: Client,
+    connection: JoinHandle<()>,
+) -> Result<(), SessionError> {
+    let window = shared.settings.trust;
+    let asked_at = Instant::now();
+    let trust = Arc::new(Trust::new(window));
+    let (statements, connection_id) = timeout(window, async {
+        let statements = Statements::prepare(&client).await?;
+        let id = worker::open_lane_connection(&client, shared.identity.worker_id).await?;
+        Ok::<_, StoreError>((statements, id))
+    })
+    .await
+    .map_err(|_| SessionError::TrustLost)??;
+    trust.confirm(asked_at);
     let _guard = TrustGuard::new(&trust, connection);
 
     let (requests, incoming) = mpsc::unbounded_channel();

@@ -160,9 +160,14 @@ impl Session<'_> {
             lanes.iter().zip(&replies).zip(results)
         {
             self.holdings.end_suspicion(settlement.lane_id);
-            // Only for a head that failed: a lane that an open append keeps busy has time.
-            if settlement.operation == Operation::Retry && settlement.error.is_some() {
-                self.walks.expect(Instant::now() + settlement.delay);
+            match settlement.operation {
+                // Only for a head that failed: a lane that an open append keeps busy has time.
+                Operation::Retry if settlement.error.is_some() => {
+                    self.walks.expect(Instant::now() + settlement.delay);
+                }
+                // Its token is due, and nobody rings for it.
+                Operation::Yield => self.walks.expect(Instant::now()),
+                _ => {}
             }
             let stays = match (settlement.operation, result) {
                 (Operation::Keep, Settled::Done) => true,

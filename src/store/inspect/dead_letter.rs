@@ -1,5 +1,7 @@
 //! Dead letters, and what they carry.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -13,6 +15,7 @@ use super::{StoreError, read};
 #[derive(Clone, Debug, Serialize)]
 pub struct DeadLetter {
     pub dead_id: i64,
+    pub lane_id: i64,
     pub stream: String,
     pub session: String,
     pub subscription: String,
@@ -27,12 +30,20 @@ pub struct DeadLetter {
     /// What an operator did with it; absent while it waits for one.
     pub resolution: Option<String>,
     pub resolved_at: Option<Timestamp>,
+    /// Present while it waits to be delivered again.
+    pub requeued_at: Option<Timestamp>,
 }
 
 impl DeadLetter {
+    /// For an operator: it was not dealt with, and is not about to be delivered again.
+    pub fn waits(&self) -> bool {
+        self.resolution.is_none() && self.requeued_at.is_none()
+    }
+
     fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
             dead_id: row.try_get("dead_id")?,
+            lane_id: row.try_get("lane_id")?,
             stream: row.try_get("stream")?,
             session: row.try_get("session")?,
             subscription: row.try_get("subscription")?,
@@ -46,6 +57,7 @@ impl DeadLetter {
             died_at: row.try_get("died_at")?,
             resolution: row.try_get("resolution")?,
             resolved_at: row.try_get("resolved_at")?,
+            requeued_at: row.try_get("requeued_at")?,
         })
     }
 }
@@ -86,6 +98,49 @@ pub async fn dead_letters(
             (&filter.subscription_id, Type::INT4),
             (&filter.session_id, Type::INT8),
             (&filter.resolved, Type::BOOL),
+            (&limit, Type::INT8),
+        ],
+        DeadLetter::from_row,
+    )
+    .await
+}
+
+/// Since when a dead letter died, by Postgres' clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    At(Timestamp),
+    /// So long ago.
+    Ago(Duration),
+}
+
+/// The oldest `limit` dead letters that wait for an operator and are not requeued.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn waiting_dead_letters(
+    client: &impl GenericClient,
+    filter: DeadLetterFilter,
+    since: Option<Since>,
+    limit: i64,
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let (at, ago_ms) = match since {
+        None => (None, None),
+        Some(Since::At(at)) => (Some(at), None),
+        Some(Since::Ago(ago)) => (
+            None,
+            Some(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)),
+        ),
+    };
+    let statement = include_str!("../sql/dead_letter_waiting.sql");
+    read(
+        client,
+        "looking for dead letters",
+        statement,
+        &[
+            (&filter.subscription_id, Type::INT4),
+            (&filter.session_id, Type::INT8),
+            (&at, Type::TIMESTAMPTZ),
+            (&ago_ms, Type::INT8),
             (&limit, Type::INT8),
         ],
         DeadLetter::from_row,

@@ -18,7 +18,9 @@ use tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use super::StoreError;
 
-pub use dead_letter::{DeadLetter, DeadLetterFilter, Letter, dead_letters, letters};
+pub use dead_letter::{
+    DeadLetter, DeadLetterFilter, Letter, Since, dead_letters, letters, waiting_dead_letters,
+};
 pub use find::{FindError, find_session, find_stream, find_subscription};
 pub use lane::{LaneStatus, active_lanes, lanes, lanes_of_session};
 pub use registry::{RegistryEntry, RegistryFilter, TurnState, registered};

@@ -27,7 +27,7 @@ CROSS JOIN LATERAL (
         SELECT CASE WHEN p.parked_at IS NOT NULL THEN 'parked'
                     WHEN EXISTS (SELECT FROM held AS h WHERE h.lane_id = w.lane_id) THEN 'held'
                     WHEN p.retry_at > now() THEN 'blocked'
-                    WHEN e.newest > p.cursor THEN 'ready'
+                    WHEN e.newest > p.cursor OR p.requeued_after IS NOT NULL THEN 'ready'
                     ELSE 'idle' END AS state,
                greatest(e.newest - p.cursor, 0) AS behind, e.oldest_at
         FROM (
@@ -41,7 +41,7 @@ CROSS JOIN LATERAL (
         ) AS w
         JOIN lanekeeper.lane AS l ON l.lane_id = w.lane_id
         CROSS JOIN LATERAL (
-            SELECT p.cursor, p.cursor_day, p.retry_at, p.parked_at
+            SELECT p.cursor, p.cursor_day, p.retry_at, p.parked_at, p.requeued_after
             FROM lanekeeper.progress AS p WHERE p.lane_id = w.lane_id ORDER BY p.version DESC LIMIT 1
         ) AS p
         CROSS JOIN LATERAL (
@@ -59,7 +59,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS dead_letters
     FROM (SELECT FROM lanekeeper.dead AS d JOIN lanekeeper.lane AS l ON l.lane_id = d.lane_id
-          WHERE d.resolution IS NULL AND l.subscription_id = s.subscription_id LIMIT $1) AS d
+          WHERE d.resolution IS NULL AND d.after_seq IS NULL AND l.subscription_id = s.subscription_id LIMIT $1) AS d
 ) AS d
 WHERE s.removed_at IS NULL
 ORDER BY s.name LIMIT $2

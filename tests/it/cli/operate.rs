@@ -287,3 +287,95 @@ async fn dead_letters_are_listed_shown_and_dropped_when_confirmed() {
     run(&db, &["dead", "show", "-1"]).await.refused(2, &[]);
     run(&db, &["dead", "show"]).await.refused(2, &["ID"]);
 }
+
+#[tokio::test]
+async fn dead_letters_are_requeued_by_id_and_by_filter_when_confirmed() {
+    let db = subscribed(&["audit", "other"]).await;
+    append(&db, "s", 4).await;
+    let client = db.connect().await;
+    for subscription in ["audit", "other"] {
+        let id = lane(&db, "s", subscription).await;
+        let bury = "INSERT INTO lanekeeper.dead (lane_id, seq, message_id, event_type, payload, created_at, attempts,
+                        crashes, error, died_at)
+                    SELECT $1, seq, message_id, event_type, payload::jsonb, created_at, 10, 0, 'status 400',
+                           clock_timestamp() - seq * interval '1 hour'
+                    FROM lanekeeper.event ORDER BY seq";
+        client.execute(bury, &[&id]).await.unwrap();
+        let pass = "UPDATE lanekeeper.progress SET cursor = 4 WHERE lane_id = $1";
+        client.execute(pass, &[&id]).await.unwrap();
+    }
+    let waits = "SELECT count(*) FROM lanekeeper.dead WHERE requeued_at IS NULL";
+    let waiting = async || client.query_one(waits, &[]).await.unwrap().get::<_, i64>(0);
+
+    let dry = run(&db, &["dead", "requeue", "1", "2"]).await;
+    assert_eq!(dry.text().lines().count(), 3, "{dry:?}");
+    assert!(dry.err.contains("dry run") && dry.err.contains("nothing was changed"));
+    let filtered = [
+        "dead",
+        "requeue",
+        "--subscription",
+        "audit",
+        "--since",
+        "150m",
+    ];
+    assert_eq!(
+        run_json(&db, &filtered).await.len(),
+        2,
+        "one and two hours ago"
+    );
+    assert_eq!(waiting().await, 8);
+
+    let done = run_json(&db, &[&filtered[..], &["--limit", "1", "--yes"]].concat()).await;
+    assert_eq!(done, [json!({"dead_id": 1, "requeued": true})]);
+    let by_id = [
+        "dead", "requeue", "1", "2", "--yes", "--at-end", "--reason", "test",
+    ];
+    let done = run(&db, &by_id).await;
+    assert_eq!(
+        done.text(),
+        "dead letter 1 was requeued already\ndead letter 2 is requeued\n"
+    );
+    assert_eq!(waiting().await, 6);
+    let recorded = operations(&db).await;
+    assert_eq!(recorded.len(), 2, "{recorded:?}");
+
+    let shown = run(&db, &["dead", "show", "1"]).await;
+    assert!(shown.text().contains("not delivered yet"), "{shown:?}");
+    let status = run_json(&db, &["status"]).await;
+    assert_eq!(
+        (&status[0]["dead_letters"], &status[0]["lanes"]["ready"]),
+        (&json!(2), &json!(1))
+    );
+
+    // A lane that cannot take any keeps no other waiting.
+    let parked = lane(&db, "s", "audit").await.to_string();
+    run(&db, &["lane", "park", &parked]).await.text();
+    let session = [
+        "dead",
+        "requeue",
+        "--stream",
+        "runs",
+        "--session",
+        "s",
+        "--yes",
+    ];
+    run(&db, &session)
+        .await
+        .refused(1, &["is parked", "4 of 6", "lane unpark"]);
+    assert_eq!(waiting().await, 2);
+
+    run(&db, &["dead", "requeue", "77", "--yes"])
+        .await
+        .refused(1, &["no dead letter 77", "nothing was changed"]);
+    run(&db, &["dead", "requeue"])
+        .await
+        .refused(2, &["--subscription"]);
+    run(&db, &["dead", "requeue", "1", "--since", "2h"])
+        .await
+        .refused(2, &[]);
+    run(&db, &["dead", "requeue", "--since", "yesterday"])
+        .await
+        .refused(2, &["how long ago"]);
+    let none = run(&db, &["dead", "requeue", "--since", "1m"]).await;
+    assert!(none.err.contains("no dead letter to requeue"), "{none:?}");
+}

@@ -56,6 +56,7 @@ pub(crate) async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
         event,
         subscription: "audit",
         attempt: 3,
+        requeued: false,
     };
     adapter.deliver(&delivery).await
 }

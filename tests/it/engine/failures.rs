@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use lanekeeper::adapter::Verdict;
 use lanekeeper::engine::{Stopped, WorkerSettings};
+use lanekeeper::store::lane_connection::{self, Backend};
 
 use super::bed::{Bed, LIMIT, Sub};
-use crate::support::wait_until;
+use crate::support::{Protocol, Proxy, Upstream, wait_until};
 
 /// Ends every lane connection of this database, as an administrator or a failover would.
 async fn cut_lane_connections(bed: &Bed) -> i64 {
@@ -197,13 +198,13 @@ async fn a_worker_whose_deliveries_outlast_the_grace_period_says_so() {
 }
 
 /// A worker that dies without a word: its runtime is gone, and its connections with it.
-struct Doomed {
+pub(super) struct Doomed {
     worker_id: i64,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Doomed {
-    async fn start(bed: &Bed) -> Self {
+    pub async fn start(bed: &Bed) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -224,7 +225,7 @@ impl Doomed {
     }
 
     /// Returns when the server has noticed.
-    async fn kill(mut self, bed: &Bed) {
+    pub async fn kill(mut self, bed: &Bed) {
         let alive = format!(
             "SELECT count(*) FROM lanekeeper.lane_connection AS c
              JOIN pg_stat_activity AS a ON a.pid = c.backend_pid AND a.backend_start = c.backend_start
@@ -387,4 +388,77 @@ async fn a_panicking_adapter_is_a_failed_attempt() {
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [1]);
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_is_ended_by_its_pid_and_its_start() {
+    let bed = Bed::new().await;
+    let database = bed.db.url().parse().unwrap();
+    let opened = lane_connection::open(&database, "lanes").await.unwrap();
+    let backend = opened.backend;
+    let namesake = Backend {
+        start: backend.start - Duration::from_micros(1),
+        ..backend
+    };
+    assert_eq!(
+        lane_connection::end(&bed.client, &[namesake])
+            .await
+            .unwrap(),
+        []
+    );
+    assert!(
+        !lane_connection::is_there(&bed.client, namesake)
+            .await
+            .unwrap()
+    );
+    assert!(
+        lane_connection::is_there(&bed.client, backend)
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        lane_connection::end(&bed.client, &[namesake, backend])
+            .await
+            .unwrap(),
+        []
+    );
+    assert!(
+        !lane_connection::is_there(&bed.client, backend)
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_leaves_no_connection_that_hangs_behind() {
+    let bed = Bed::new().await;
+    let proxy = Proxy::start(Upstream::of(bed.db.url()), Protocol::Postgres).await;
+    let settings = WorkerSettings {
+        trust: Duration::from_secs(1),
+        ..WorkerSettings::default()
+    };
+    bed.fake.hold_all();
+    let worker = Bed::start(
+        &proxy.through(bed.db.url()),
+        bed.fake.clone(),
+        settings.clone(),
+    )
+    .await;
+    bed.enqueue("s1", "step").await;
+    wait_until(LIMIT, "it is being delivered", async || {
+        bed.fake.seen().deliveries.len() == 1
+    })
+    .await;
+    proxy.hang(" lanes");
+    assert_eq!(worker.stop().await, Stopped::Clean);
+    for left in ["lane_connection", "claim", "worker"] {
+        let rows = format!("SELECT count(*) FROM lanekeeper.{left}");
+        assert_eq!(bed.count(&rows).await, 0, "{left}");
+    }
+    let charges = "SELECT max(crashes)::bigint FROM lanekeeper.progress";
+    assert_eq!(bed.count(charges).await, 0);
+    bed.fake.release_all();
+    let successor = bed.worker().await;
+    bed.drained().await;
+    successor.stop().await;
 }

@@ -13,7 +13,7 @@ use lanekeeper::store::subscription::Subscription;
 use tokio_postgres::Transaction;
 
 use super::bed::{Bed, LIMIT, Sub};
-use crate::support::wait_until;
+use crate::support::{Protocol, Proxy, Upstream, wait_until};
 
 /// Writes each event into a table, and is as slow and unreliable as told.
 #[derive(Default)]
@@ -203,4 +203,95 @@ async fn a_handler_whose_statement_failed_and_that_says_ok_is_not_settled() {
         "one failed attempt, one settlement"
     );
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_requeued_dead_letter_has_its_effect_exactly_once() {
+    let bed = Bed::with(&Sub {
+        schedule_ms: vec![10],
+        max_attempts: 1,
+        ..Sub::default()
+    })
+    .await;
+    bed.client
+        .batch_execute("CREATE TABLE public.ledger (id bigserial, session text, seq bigint)")
+        .await
+        .unwrap();
+    // The third call is the third event's first and only attempt.
+    let ledger = Arc::new(Ledger {
+        fail_every: 3,
+        ..Ledger::default()
+    });
+    let worker = start(bed.db.url(), &ledger).await;
+    bed.enqueue_bulk(1, 5).await;
+    bed.drained().await;
+    // Its second life fails, being the sixth call; the third does not.
+    for _ in 0..2 {
+        let requeue = "SELECT count(*) FROM lanekeeper.requeue_dead_letters(ARRAY[1])";
+        assert_eq!(bed.count(requeue).await, 1);
+        bed.drained().await;
+    }
+    assert_eq!(ledger.calls.load(Ordering::SeqCst), 7);
+    let seqs = "SELECT string_agg(seq::text, ',' ORDER BY id)::text FROM public.ledger";
+    let seqs: String = bed.client.query_one(seqs, &[]).await.unwrap().get(0);
+    assert_eq!(seqs, "1,2,4,5,3");
+    worker.stop().await;
+}
+
+/// Through this, as if frozen workers were replaced soon.
+async fn through(bed: &Bed, proxy: &Proxy, ledger: &Arc<Ledger>) -> Worker {
+    let settings = WorkerSettings {
+        frozen_after: Duration::from_secs(3),
+        heartbeat: Duration::from_millis(500),
+        ..WorkerSettings::default()
+    };
+    let source = Arc::new(Only(Arc::clone(ledger)));
+    let url = proxy.through(bed.db.url());
+    Worker::start(url.parse().unwrap(), settings, source)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_of_handler_connections_that_hang_are_handled_by_their_worker() {
+    let bed = bed().await;
+    let proxy = Proxy::start(Upstream::of(bed.db.url()), Protocol::Postgres).await;
+    let ledger = Arc::new(Ledger::default());
+    let worker = through(&bed, &proxy, &ledger).await;
+    bed.enqueue_bulk(4, 5).await;
+    bed.drained().await;
+    proxy.hang(" handlers");
+    bed.enqueue_bulk(4, 5).await;
+    bed.drained().await;
+    assert_exactly_once(&bed, 4, 10).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_whose_connection_was_ended_unheard_is_run_again() {
+    let bed = bed().await;
+    let proxy = Proxy::start(Upstream::of(bed.db.url()), Protocol::Postgres).await;
+    // Its pause outlasts the test, unless it is dropped.
+    let ledger = Arc::new(Ledger {
+        pause: Duration::from_secs(3600),
+        ..Ledger::default()
+    });
+    let worker = through(&bed, &proxy, &ledger).await;
+    bed.enqueue("s1", "step").await;
+    wait_until(LIMIT, "the handler runs", async || {
+        ledger.calls.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    proxy.hang(" handlers");
+    // As the server does by itself after a minute.
+    let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+               WHERE datname = current_database() AND application_name = 'lanekeeper handlers'
+                 AND state = 'idle in transaction'";
+    assert_eq!(bed.count(end).await, 1);
+    wait_until(LIMIT, "the handler runs again", async || {
+        ledger.calls.load(Ordering::SeqCst) == 2
+    })
+    .await;
+    // In a handler that sleeps for an hour.
+    drop(worker);
 }

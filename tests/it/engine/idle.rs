@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use lanekeeper::store::claim::{self, RouteWalk};
+use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
+use lanekeeper::store::{lane_connection, worker};
+
 use super::bed::{Bed, Sub, enqueue};
 
 /// Many producers, few sessions, lanes that go idle all the time: each append races a settlement.
@@ -98,4 +102,62 @@ async fn a_lane_does_not_go_idle_while_an_append_is_uncommitted() {
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [1, 2]);
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_committed_event_does_not_wait_for_an_append_that_is_open() {
+    let bed = Bed::new().await;
+    bed.enqueue("s1", "step").await;
+    let database = bed.db.url().parse().unwrap();
+    let client = lane_connection::open(&database, "lanes")
+        .await
+        .unwrap()
+        .client;
+    let worker_id = worker::new_worker_id(&client).await.unwrap();
+    let connection_id = worker::open_lane_connection(&client, worker_id)
+        .await
+        .unwrap();
+    let claiming = claim::prepare(&client).await.unwrap();
+    let settling = settle::prepare(&client).await.unwrap();
+    let walk = RouteWalk {
+        route: 1,
+        room: 1,
+        bound: lanekeeper::store::claim::Bound::START,
+    };
+    let claimed = claim::claim(&client, &claiming, connection_id, 1, &[walk], 1, &[]).await;
+    let lane = claimed.unwrap().lanes.remove(0);
+    let finish = async |version, cursor| {
+        let settlement = Settlement {
+            lane_id: lane.lane_id,
+            session_id: lane.session_id,
+            version,
+            operation: Operation::Finish,
+            changed: true,
+            cursor,
+            cursor_day: lane.cursor_day,
+            attempts: 0,
+            crashes: 0,
+            delay: Duration::ZERO,
+            error: None,
+            history_from: None,
+            outcomes: Vec::new(),
+        };
+        let lanes = [(settlement, lane.token)];
+        settle::settle(&client, &settling, worker_id, &lanes)
+            .await
+            .unwrap()
+    };
+    bed.enqueue("s1", "step").await;
+    let mut producer = bed.db.connect().await;
+    let open = producer.transaction().await.unwrap();
+    let append = "SELECT lanekeeper.enqueue('runs', 's1', 'step', '{}')";
+    open.execute(append, &[]).await.unwrap();
+    assert_eq!(
+        finish(0, 1).await,
+        [Settled::More],
+        "the second is committed"
+    );
+    assert_eq!(finish(1, 2).await, [Settled::Busy], "the third may be");
+    open.rollback().await.unwrap();
+    assert_eq!(finish(2, 2).await, [Settled::Idle]);
 }

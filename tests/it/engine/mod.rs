@@ -16,4 +16,5 @@ mod new_sessions;
 mod ordering;
 mod plain_lanes;
 mod poison;
+mod requeue;
 mod waking;

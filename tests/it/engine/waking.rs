@@ -1,10 +1,14 @@
 //! I8 and test 4 of the field's list: workers wake themselves, and notifications are hints.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper::adapter::Verdict;
+use async_trait::async_trait;
 use lanekeeper::adapter::fake::Fake;
+use lanekeeper::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper::engine::{Destination, DestinationSource, Worker, WorkerSettings};
+use lanekeeper::store::subscription::Subscription;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_postgres::{AsyncMessage, NoTls};
@@ -20,9 +24,9 @@ async fn a_worker_wakes_itself_when_a_retry_is_due() {
         ..Sub::default()
     })
     .await;
-    let settings = lanekeeper::engine::WorkerSettings {
+    let settings = WorkerSettings {
         poll_floor: Duration::from_secs(120),
-        ..lanekeeper::engine::WorkerSettings::default()
+        ..WorkerSettings::default()
     };
     let error = "not now".to_owned();
     bed.fake
@@ -44,11 +48,11 @@ async fn a_retry_after_a_long_delivery_does_not_wait_for_the_next_look() {
     // three seconds ago and the next is five seconds away.
     bed.fake = Fake::new().with_timeout(Duration::from_secs(11));
     bed.fake.hold("s1");
-    let settings = lanekeeper::engine::WorkerSettings {
+    let settings = WorkerSettings {
         poll_floor: Duration::from_secs(120),
         // Two that look at once leave each other without room, and are woken by the next lane let go.
         lane_connections: 1,
-        ..lanekeeper::engine::WorkerSettings::default()
+        ..WorkerSettings::default()
     };
     let worker = bed.worker_with(settings).await;
     bed.enqueue("s1", "step").await;
@@ -64,6 +68,59 @@ async fn a_retry_after_a_long_delivery_does_not_wait_for_the_next_look() {
     bed.drained().await;
     let waited = failed_at.elapsed();
     assert!(waited < Duration::from_secs(3), "{waited:?}");
+    worker.stop().await;
+}
+
+/// Takes this long over the first event of a session.
+#[derive(Clone)]
+struct FirstIsSlow(Fake, Duration);
+
+#[async_trait]
+impl Adapter for FirstIsSlow {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
+        if delivery.event.seq == 1 {
+            tokio::time::sleep(self.1).await;
+        }
+        self.0.deliver(delivery).await
+    }
+}
+
+impl DestinationSource for FirstIsSlow {
+    fn build(
+        &self,
+        _subscription: &Subscription,
+    ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Destination::Adapter(Arc::new(self.clone())))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_yields_does_not_wait_for_the_next_look() {
+    const QUANTUM: usize = 1000;
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, QUANTUM as i64 + 1).await;
+    // An idle connection looks after 2, 4, 8 … ms: when the quantum is through, the last look was a
+    // second ago and the next is five seconds away.
+    let slow = FirstIsSlow(bed.fake.clone(), Duration::from_millis(9_500));
+    let settings = WorkerSettings {
+        poll_floor: Duration::from_secs(120),
+        lane_connections: 1,
+        ..WorkerSettings::default()
+    };
+    let worker = Worker::start(bed.db.url().parse().unwrap(), settings, Arc::new(slow))
+        .await
+        .unwrap();
+    let delivered = async |n| {
+        tokio::time::timeout(2 * LIMIT, bed.fake.wait_for(n))
+            .await
+            .unwrap();
+        Instant::now()
+    };
+    let quantum_at = delivered(QUANTUM).await;
+    let waited = delivered(QUANTUM + 1).await - quantum_at;
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
+    bed.drained().await;
+    bed.assert_exact(1, QUANTUM as i64 + 1);
     worker.stop().await;
 }
 

@@ -112,10 +112,11 @@ fn whole(number: f64) -> i64 {
 
 /// As start-up options, what a lane connection has set for its session.
 async fn lane_settings(config: &Config) -> String {
-    let (lanes, _task) = lane_connection::open(&config.clone().into(), "settings")
+    let lanes = lane_connection::open(&config.clone().into(), "settings")
         .await
         .unwrap();
     let rows = lanes
+        .client
         .query(
             "SELECT name, setting || coalesce(unit, '') FROM pg_settings
              WHERE source = 'client' AND name NOT IN

@@ -1,0 +1,212 @@
+//! One event in one transaction: effect and settlement commit together (A9), a requeued dead letter's too.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::{FutureExt, TryFutureExt};
+
+use super::Session;
+use super::answer::{SessionError, answer, ended};
+use crate::adapter::{Delivery, Verdict};
+use crate::engine::handler::{Handler, HandlerError};
+use crate::engine::progress::{Judgement, Progress, Stop};
+use crate::engine::route::Route;
+use crate::event::Event;
+use crate::store::claim::ClaimedLane;
+use crate::store::fetch::{self, FetchedEvent};
+use crate::store::settle::{self, Operation, Settled};
+use crate::store::{ErrorClass, StoreError, letter};
+
+/// Undoes, for the handler's own statements, what a lane connection pins for the engine's.
+const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
+    SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
+    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+
+impl Session<'_> {
+    /// The requeued dead letters that come before this event, one at a time. As `handle` answers.
+    pub(super) async fn letters(
+        &mut self,
+        handler: &dyn Handler,
+        lane: &ClaimedLane,
+        route: &Route,
+        progress: &mut Progress,
+        seq: i64,
+    ) -> Result<Option<Stop>, SessionError> {
+        while progress.is_requeued_before(seq) {
+            let next = answer(self.shared, letter::next(&self.client, lane.lane_id)).await?;
+            progress.requeued(next.as_ref().map(|letter| letter.after_seq));
+            let Some(letter) = next.filter(|letter| letter.after_seq < seq) else {
+                break;
+            };
+            if self.shared.stopping.is_cancelled() {
+                return Ok(Some(Stop::new(Operation::Release)));
+            }
+            progress.face(letter.dead_id);
+            let stop = self
+                .handle(handler, lane, route, progress, letter.event)
+                .await?;
+            if stop.is_some() {
+                return Ok(stop);
+            }
+            // Exhausted: which comes next is known when this one is on record.
+            if progress.must_settle() {
+                let keep = Stop::new(Operation::Keep);
+                if self.settle(lane, progress, keep).await? != Settled::Done {
+                    return Ok(Some(Stop::new(Operation::Release)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// One event in one transaction. `None`: the cursor passed it, and that is committed.
+    pub(super) async fn handle(
+        &mut self,
+        handler: &dyn Handler,
+        lane: &ClaimedLane,
+        route: &Route,
+        progress: &mut Progress,
+        fetched: FetchedEvent,
+    ) -> Result<Option<Stop>, SessionError> {
+        let subscription = &route.subscription;
+        let (seq, day) = (fetched.seq, fetched.day);
+        if progress.crashes >= self.shared.settings.max_crashes {
+            let error = format!(
+                "{} workers died while they held this event",
+                progress.crashes
+            );
+            return Ok(stop(progress.exhaust(seq, day, error, subscription)));
+        }
+        let suspect = progress.is_suspect().then(|| self.next_claim_id());
+        if let Some(claim_id) = suspect {
+            let charged = (lane.lane_id, progress.version, progress.crashes);
+            let recording =
+                settle::record_suspect(&self.client, self.connection_id, claim_id, charged);
+            answer(self.shared, recording).await?;
+        }
+        let event = match self.event(lane, route, fetched).await {
+            Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
+                let error = format!("the payload cannot be read: {}", error.source);
+                return Ok(stop(progress.exhaust(seq, day, error, subscription)));
+            }
+            event => event?,
+        };
+        let delivery = Delivery {
+            event: &event,
+            subscription: &subscription.name,
+            attempt: progress.attempt(),
+            requeued: progress.faces_letter(),
+        };
+        let shared = self.shared;
+        let transaction = answer(shared, async {
+            let transaction = self.client.transaction().await.map_err(failed())?;
+            transaction.batch_execute(BEGIN).await.map_err(failed())?;
+            Ok(transaction)
+        })
+        .await?;
+        let handling = AssertUnwindSafe(handler.handle(&transaction, &delivery)).catch_unwind();
+        let handled = tokio::select! {
+            biased;
+            handled = handling => handled,
+            // Its statement is never answered: what it did was rolled back.
+            () = ended(shared, self.backend) => return Err(SessionError::Ended),
+        };
+        let handled = handled.unwrap_or_else(|_| {
+            let error = "the handler panicked; see the worker's log".to_owned();
+            Err(HandlerError::Retry { error, after: None })
+        });
+        let verdict: Option<Verdict> = match handled {
+            Ok(()) => {
+                let mut passed = progress.clone();
+                passed.pass(seq, day);
+                let settlement =
+                    passed.settlement(Stop::new(Operation::Keep), subscription.history);
+                let lanes = [(settlement, lane.token)];
+                let worker_id = shared.identity.worker_id;
+                let settling = settle::settle(&transaction, &self.settle, worker_id, &lanes);
+                match answer(shared, settling).await {
+                    Ok(results) if results == [Settled::Done] => {
+                        answer(shared, transaction.commit().map_err(failed())).await?;
+                        passed.settled();
+                        *progress = passed;
+                        None
+                    }
+                    Ok(_) => {
+                        answer(shared, transaction.rollback().map_err(failed())).await?;
+                        tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
+                        return Ok(Some(Stop::new(Operation::Release)));
+                    }
+                    // The handler left its transaction aborted, and said Ok.
+                    Err(SessionError::Store(error)) => {
+                        let error = chain(&error);
+                        answer(shared, transaction.rollback().map_err(failed())).await?;
+                        Some(Verdict::Retry { error, after: None })
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => {
+                answer(shared, transaction.rollback().map_err(failed())).await?;
+                Some(error.into())
+            }
+        };
+        if let Some(claim_id) = suspect {
+            self.unlock(&[], &[claim_id]).await?;
+        }
+        let Some(verdict) = verdict else {
+            return Ok(None);
+        };
+        Ok(stop(progress.judge(
+            seq,
+            day,
+            verdict,
+            subscription,
+            || self.shared.random(),
+        )))
+    }
+
+    async fn event(
+        &self,
+        lane: &ClaimedLane,
+        route: &Route,
+        fetched: FetchedEvent,
+    ) -> Result<Event, SessionError> {
+        let payload = match fetched.payload {
+            Some(payload) => payload,
+            None => {
+                let reading =
+                    fetch::payload(&self.client, lane.session_id, fetched.seq, fetched.day);
+                answer(self.shared, reading).await?
+            }
+        };
+        Ok(Event {
+            message_id: fetched.message_id,
+            stream: Arc::clone(&route.subscription.stream),
+            session: Arc::clone(&lane.session),
+            seq: fetched.seq,
+            event_type: fetched.event_type,
+            created_at: fetched.created_at,
+            payload,
+            headers: fetched.headers,
+        })
+    }
+}
+
+fn failed() -> impl FnOnce(tokio_postgres::Error) -> StoreError {
+    StoreError::on("handling an event")
+}
+
+/// A handler has no subscription to pause: it does not answer 410.
+fn stop(judgement: Judgement) -> Option<Stop> {
+    match judgement {
+        Judgement::Passed => None,
+        Judgement::Stopped(stop) | Judgement::Gone { stop, .. } => Some(stop),
+    }
+}
+
+fn chain(error: &StoreError) -> String {
+    let cause = std::error::Error::source(error)
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    format!("{error}: {cause}")
+}
