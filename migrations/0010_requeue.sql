@@ -36,6 +36,7 @@ END
 $$;
 -- The least after_seq of the lane's requeued dead letters. NULL: it has none.
 ALTER TABLE lanekeeper.progress ADD COLUMN requeued_after bigint;
+ALTER TABLE lanekeeper.progress SET (fillfactor = 50);
 
 -- The requeued dead letter of a lane that comes first. Index: dead_requeued. Rows: one.
 CREATE FUNCTION lanekeeper.next_letter(IN p_lane_id bigint, OUT dead_id bigint, OUT seq bigint, OUT after_seq bigint)

@@ -84,6 +84,17 @@ struct Stat {
 
 /// The postmaster's processes: those that run, and those that have ended since it was started.
 fn server_cpu(postmaster: u32) -> Option<Duration> {
+    loop {
+        let before = stat(postmaster)?.children;
+        let total = sum(postmaster)?;
+        // Whoever ended in between may have been counted twice, or not at all.
+        if stat(postmaster)?.children == before {
+            return Some(total);
+        }
+    }
+}
+
+fn sum(postmaster: u32) -> Option<Duration> {
     let mut total = stat(postmaster).map(|own| own.cpu + own.children)?;
     for entry in std::fs::read_dir("/proc").ok()? {
         let pid = entry
@@ -91,7 +102,6 @@ fn server_cpu(postmaster: u32) -> Option<Duration> {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        // Whoever ends in between is counted by the next reading.
         if let Some(child) = pid.and_then(stat)
             && child.parent == postmaster
         {
