@@ -239,6 +239,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         history_days: days(config.retention.history_days),
         dead_letter_days: days(config.retention.dead_letter_days),
         session_days: days(config.retention.session_days),
+        redis: config.redis.settings(),
     }
 }
 

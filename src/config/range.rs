@@ -9,6 +9,7 @@ const MEBIBYTE: u64 = 1024 * 1024;
 pub(super) fn check(check: &mut Check<'_>) {
     let Config {
         database,
+        redis,
         worker,
         retention,
         hook,
@@ -30,6 +31,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             database.connect_timeout_ms,
             1..=DAY_MS,
             "it is a wait",
+        ),
+        (
+            "redis.timeout_ms",
+            redis.timeout_ms,
+            10..=10_000,
+            "a round trip takes its time, and a lane waits that long",
         ),
         (
             "worker.lane_connections",

@@ -71,6 +71,10 @@ async fn run_once(shared: &Arc<Shared>, source: &dyn DestinationSource) -> Resul
             if beat_at <= now {
                 beat_at = now + shared.settings.heartbeat;
                 worker::beat(&client, &shared.identity, shared.stopping.is_cancelled()).await?;
+                let frozen_after_ms = millis(shared.settings.frozen_after);
+                let worker_id = shared.identity.worker_id;
+                let fleet = worker::fleet(&client, worker_id, frozen_after_ms).await?;
+                shared.limiter.set_fleet(fleet);
                 end_frozen(&client, shared).await;
             }
             reload(&client, shared, source).await?;

@@ -12,9 +12,12 @@
 //!                ├─ head failed ─► retry        token due later, lock released
 //!                ├─ exhausted ───► dead letter or drop: on with the next; or park
 //!                ├─ long quantum ► yield        token due now, behind the others
+//!                ├─ limit ───────► waits a little where it is, or: token due at its turn, lock released
 //!                ├─ shutting down ► release     token stays
 //!                └─ trust lost ──► nothing is settled; whoever holds the lane next goes on
 //! ```
+
+mod pacing;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -29,6 +32,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
+use super::pace::Place;
 use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
 use super::trust::Trust;
@@ -58,6 +62,8 @@ pub struct Lane {
     pub adapter: Arc<dyn Adapter>,
     pub events: Vec<FetchedEvent>,
     pub share: Share,
+    /// Where there is a limit.
+    pub place: Option<Arc<Place>>,
     pub context: Arc<LaneContext>,
 }
 
@@ -78,6 +84,7 @@ pub async fn run(lane: Lane) {
         adapter,
         events,
         share,
+        place,
         context,
     } = lane;
     CrashPoint::Held.pass();
@@ -91,8 +98,10 @@ pub async fn run(lane: Lane) {
         route,
         adapter,
         context,
+        place,
         progress,
         delivered: 0,
+        claimed_at: Instant::now(),
         settled_at: Instant::now(),
         aborted: None,
     };
@@ -110,9 +119,11 @@ struct Runner {
     route: Arc<Route>,
     adapter: Arc<dyn Adapter>,
     context: Arc<LaneContext>,
+    place: Option<Arc<Place>>,
     progress: Progress,
     /// Events passed in this holding.
     delivered: usize,
+    claimed_at: Instant,
     settled_at: Instant,
     /// Made at the first delivery and kept: it is polled beside every one.
     aborted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -178,14 +189,9 @@ impl Runner {
                 },
             }
             self.delivered += 1;
-            if self.settled_at.elapsed() > SETTLE_EVERY || self.progress.must_settle() {
-                match self.settle(Stop::new(Operation::Keep)).await {
-                    Some(Reply {
-                        settled: Settled::Done,
-                        ..
-                    }) => {}
-                    _ => return Ending::Lost,
-                }
+            let settle = self.settled_at.elapsed() > SETTLE_EVERY || self.progress.must_settle();
+            if settle && let Err(ending) = self.keep().await {
+                return ending;
             }
         }
         Ending::Passed
@@ -227,6 +233,10 @@ impl Runner {
                 return self.ending(judgement).await;
             }
         };
+        let buckets = self.buckets(&event);
+        if let Err(ending) = self.pace(&buckets).await {
+            return ending;
+        }
         if !self.context.trust.holds() {
             return Ending::Lost;
         }
@@ -253,12 +263,27 @@ impl Runner {
             after: None,
         });
         let context = &self.context;
+        if let (Verdict::Throttled { after, .. }, false) = (&verdict, buckets.is_empty()) {
+            // Before anything else: others are about to send.
+            context.limiter().pause(&buckets, *after).await;
+        }
         let judgement = self
             .progress
             .judge(seq, day, verdict, &self.route.subscription, || {
                 context.random()
             });
         self.ending(judgement).await
+    }
+
+    /// Settles and goes on.
+    async fn keep(&mut self) -> Result<(), Ending> {
+        match self.settle(Stop::new(Operation::Keep)).await {
+            Some(Reply {
+                settled: Settled::Done,
+                ..
+            }) => Ok(()),
+            _ => Err(Ending::Lost),
+        }
     }
 
     async fn ending(&self, judgement: Judgement) -> Ending {
@@ -312,12 +337,14 @@ impl Runner {
     /// `None`: the lane connection is gone.
     async fn settle(&mut self, stop: Stop) -> Option<Reply> {
         let subscription = &self.route.subscription;
+        let punctual = stop.punctual;
         let settlement = Box::new(self.progress.settlement(stop, subscription.history));
         CrashPoint::Judged.pass();
         let (reply, settled) = oneshot::channel();
         let request = Request::Settle {
             settlement,
             subscription_id: subscription.id,
+            punctual,
             reply,
         };
         self.context.requests.send(request).ok()?;

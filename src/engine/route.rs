@@ -4,13 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::time::Instant;
+
 use super::handler::Destination;
+use super::pace::Gate;
+use crate::limit::Bucket;
 use crate::store::subscription::Subscription;
 
 /// One subscription with its destination, as of one version of the subscription.
 pub struct Route {
     pub subscription: Arc<Subscription>,
     pub destination: Destination,
+    /// What every delivery draws on.
+    pub buckets: Vec<Bucket>,
+    pub gate: Arc<Gate>,
     /// Lanes held over all lane connections; shared by all versions of the subscription.
     held: Arc<AtomicUsize>,
 }
@@ -26,8 +33,17 @@ impl Route {
     }
 
     /// Takes up to `wanted` places for lanes; those that no lane gets are given back.
-    pub fn reserve(&self, wanted: usize) -> usize {
+    pub fn reserve(&self, wanted: usize, replicas: u32) -> usize {
+        let wanted = match self.is_limited() {
+            true => wanted.min(self.gate.room(&self.buckets, replicas, Instant::now())),
+            false => wanted,
+        };
         reserve(&self.held, self.subscription.concurrency, wanted)
+    }
+
+    /// Whether its subscription has a limit.
+    pub fn is_limited(&self) -> bool {
+        !self.buckets.is_empty()
     }
 
     pub fn give_back(&self, places: usize) {
@@ -110,14 +126,25 @@ impl RouteTable {
             let Some(destination) = build(&subscription) else {
                 continue;
             };
+            if matches!(destination, Destination::Handler(_)) && !subscription.limits.is_empty() {
+                tracing::error!(
+                    subscription = %subscription.name,
+                    "a handler's subscription cannot have a limit, and is not delivered; its events wait: apply it \
+                     without one"
+                );
+                continue;
+            }
             let held = known.map_or_else(Arc::default, |route| Arc::clone(&route.held));
+            let gate = known.map_or_else(Arc::default, |route| Arc::clone(&route.gate));
             let id = subscription.id;
             let subscription = Arc::new(subscription);
             routes.insert(
                 id,
                 Arc::new(Route {
+                    buckets: subscription.buckets(),
                     subscription,
                     destination,
+                    gate,
                     held,
                 }),
             );

@@ -64,12 +64,14 @@ impl Session<'_> {
             if !full {
                 self.shared.idle.enter(self.connection_id);
             }
+            self.expect_gates(&routes);
             return Ok(());
         }
         let rooms: usize = places.routes().map(|(_, places)| places).sum();
         let limit = places.total().min(rooms);
         let claim_id = self.next_claim_id();
         let claimed = self.walk(now, claim_id, &walks, limit).await?;
+        self.expect_gates(&routes);
         if claimed.lanes.is_empty() {
             self.shared.idle.enter(self.connection_id);
             return Ok(());
@@ -83,6 +85,19 @@ impl Session<'_> {
             self.unlock(&claimed.locked_twice, &[]).await?;
         }
         self.hand_out(claim_id, claimed, &routes, places).await
+    }
+
+    /// Limited routes that are not claimed now are claimed when their turn comes.
+    fn expect_gates(&mut self, routes: &RouteTable) {
+        let now = Instant::now();
+        let gates = routes.iter().filter(|route| self.walks.takes(route));
+        let first = gates
+            .filter_map(|route| route.gate.opens_at())
+            .filter(|at| *at > now)
+            .min();
+        if let Some(at) = first {
+            self.walks.expect(at);
+        }
     }
 
     async fn walk(
@@ -137,7 +152,8 @@ impl Session<'_> {
         CrashPoint::Claimed.pass();
         let batches = self.fetch(&positions).await?;
         CrashPoint::Fetched.pass();
-        let mark_at = Instant::now() + self.shared.settings.mark_after;
+        let mark_after = self.shared.settings.mark_after;
+        let mark_at = Instant::now() + mark_after;
         for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
             let Some(route) = routes.get(claimed.token.route) else {
                 unreachable!("only active routes are walked")
@@ -145,6 +161,8 @@ impl Session<'_> {
             let Destination::Adapter(adapter) = &route.destination else {
                 unreachable!("handlers' routes are walked elsewhere")
             };
+            let hold = places.hold(claimed.lane_id, route);
+            let place = hold.place.clone();
             self.holdings.take(
                 claimed.lane_id,
                 Held {
@@ -154,7 +172,8 @@ impl Session<'_> {
                     suspect_claim: None,
                     mark_at,
                     marked: false,
-                    _hold: places.hold(claimed.lane_id, route),
+                    hold,
+                    mark_after,
                 },
             );
             let share = self.share(&events);
@@ -164,6 +183,7 @@ impl Session<'_> {
                 adapter: Arc::clone(adapter),
                 events,
                 share,
+                place,
                 context: Arc::clone(&self.context),
             };
             tokio::spawn(lane::run(lane));
