@@ -165,6 +165,11 @@ section! {
         allow_private_targets: bool = false,
         /// Workers that an event may take down with it before it counts as exhausted.
         max_crashes: u32 = 3,
+        /// Sessions that a destination must fail in a row, with nothing accepted in between, until it is
+        /// left alone; 0: it never is.
+        breaker_lanes: usize = 5,
+        /// Milliseconds between two probes of a destination that is left alone.
+        breaker_open_ms: u64 = 5_000,
         /// Whether the session registry follows the `hooks` stream. The last worker that starts
         /// decides for all of them.
         registry: bool = true,

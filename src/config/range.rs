@@ -94,6 +94,18 @@ pub(super) fn check(check: &mut Check<'_>) {
             "an event must be tried once, and must not take down workers for ever",
         ),
         (
+            "worker.breaker_lanes",
+            worker.breaker_lanes as u64,
+            0..=10_000,
+            "each of them fails first",
+        ),
+        (
+            "worker.breaker_open_ms",
+            worker.breaker_open_ms,
+            100..=DAY_MS,
+            "it is the time between two probes",
+        ),
+        (
             "retention.days",
             u64::from(retention.days),
             1..=36_500,

@@ -19,7 +19,7 @@ use crate::store::subscription::{self, Subscription};
 use crate::store::{StoreError, housekeeping as chores, lane_connection, worker};
 
 /// Between two looks for dead connections; half of what recovery may take.
-const TICK: Duration = Duration::from_millis(500);
+pub(super) const TICK: Duration = Duration::from_millis(500);
 /// How long the control connection may take to answer before it is given up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);

@@ -237,6 +237,10 @@ impl Runner {
         if let Err(ending) = self.pace(&buckets).await {
             return ending;
         }
+        let probe = match self.admit().await {
+            Ok(probe) => probe,
+            Err(ending) => return ending,
+        };
         if !self.context.trust.holds() {
             return Ending::Lost;
         }
@@ -263,10 +267,8 @@ impl Runner {
             after: None,
         });
         let context = &self.context;
-        if let (Verdict::Throttled { after, .. }, false) = (&verdict, buckets.is_empty()) {
-            // Before anything else: others are about to send.
-            context.limiter().pause(&buckets, *after).await;
-        }
+        // Before anything else: others are about to send.
+        self.report(&verdict, &buckets, probe).await;
         let judgement = self
             .progress
             .judge(seq, day, verdict, &self.route.subscription, || {

@@ -8,13 +8,15 @@ use tokio::time::Instant;
 
 use super::handler::Destination;
 use super::pace::Gate;
-use crate::limit::Bucket;
+use crate::limit::{Bucket, Limiter, Passage};
 use crate::store::subscription::Subscription;
 
 /// One subscription with its destination, as of one version of the subscription.
 pub struct Route {
     pub subscription: Arc<Subscription>,
     pub destination: Destination,
+    /// Where its events go, as all who send there call it.
+    pub place: Arc<str>,
     /// What every delivery draws on.
     pub buckets: Vec<Bucket>,
     pub gate: Arc<Gate>,
@@ -33,12 +35,26 @@ impl Route {
     }
 
     /// Takes up to `wanted` places for lanes; those that no lane gets are given back.
-    pub fn reserve(&self, wanted: usize, replicas: u32) -> usize {
-        let wanted = match self.is_limited() {
-            true => wanted.min(self.gate.room(&self.buckets, replicas, Instant::now())),
-            false => wanted,
+    pub fn reserve(&self, wanted: usize, limiter: &Limiter) -> usize {
+        let room = match limiter.passage(&self.place) {
+            Passage::Free if self.is_limited() => {
+                let replicas = limiter.replicas();
+                self.gate.room(&self.buckets, replicas, Instant::now())
+            }
+            Passage::Free => usize::MAX,
+            Passage::Probe => 1,
+            Passage::Shut { .. } => 0,
         };
+        let wanted = wanted.min(room);
         reserve(&self.held, self.subscription.concurrency, wanted)
+    }
+
+    /// When there may be something to claim that is not claimed now.
+    pub fn opens_at(&self, limiter: &Limiter) -> Option<Instant> {
+        match limiter.passage(&self.place) {
+            Passage::Shut { until } => Some(until),
+            Passage::Free | Passage::Probe => self.gate.opens_at(),
+        }
     }
 
     /// Whether its subscription has a limit.
@@ -135,13 +151,18 @@ impl RouteTable {
                 continue;
             }
             let held = known.map_or_else(Arc::default, |route| Arc::clone(&route.held));
-            let gate = known.map_or_else(Arc::default, |route| Arc::clone(&route.gate));
+            // Another limit has another gate: what the old one kept back may go.
+            let buckets = subscription.buckets();
+            let gate = known
+                .filter(|route| route.buckets == buckets)
+                .map_or_else(Arc::default, |route| Arc::clone(&route.gate));
             let id = subscription.id;
             let subscription = Arc::new(subscription);
             routes.insert(
                 id,
                 Arc::new(Route {
-                    buckets: subscription.buckets(),
+                    place: subscription.place().into(),
+                    buckets,
                     subscription,
                     destination,
                     gate,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limit::RedisSettings;
+use crate::limit::{BreakerSettings, RedisSettings};
 
 /// How a worker behaves. [`Default`] is the configuration's default.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct WorkerSettings {
     pub session_days: i32,
     /// Where limits are shared. `None`: each worker keeps to its share of them.
     pub redis: Option<RedisSettings>,
+    /// When a destination that fails is left alone.
+    pub breaker: BreakerSettings,
 }
 
 impl Default for WorkerSettings {
@@ -72,6 +74,7 @@ impl Default for WorkerSettings {
             dead_letter_days: 30,
             session_days: 30,
             redis: None,
+            breaker: BreakerSettings::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Share};
 use super::claimer::Request;
+use super::control;
 use super::lane;
 use super::pace::{Counts, Place};
 use super::route::{Hold, Route, RouteTable, reserve};
@@ -60,8 +61,10 @@ impl Shared {
     ) -> Self {
         let limiter = Limiter::new(
             settings.redis.clone(),
+            settings.breaker,
             identity.worker_id,
-            settings.heartbeat,
+            // As far apart as two heartbeats may be.
+            settings.heartbeat + control::TICK,
         );
         let counts = Arc::new(Counts::new(settings.max_lanes));
         Self {
@@ -128,12 +131,11 @@ impl Shared {
     /// claimed: all lane connections wake at once and would else take the same room.
     pub fn reserve(&self, wanted: usize, routes: impl Iterator<Item = Arc<Route>>) -> Places {
         let total = reserve(&self.counts.held, self.settings.max_lanes, wanted);
-        let replicas = self.limiter.replicas();
         let routes = if total == 0 {
             Vec::new()
         } else {
             routes
-                .map(|route| (route.reserve(total, replicas), route))
+                .map(|route| (route.reserve(total, &self.limiter), route))
                 .filter(|(places, _)| *places > 0)
                 .collect()
         };

@@ -20,16 +20,19 @@
 //! A process that joins the fleet is silent while it is alone until all others must have seen it.
 
 mod alone;
+mod circuits;
 mod presence;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use self::alone::Known;
+pub use self::circuits::Admission;
+use super::breaker::{BreakerSettings, Breakers};
 use super::bucket::Bucket;
 use super::link::{Decision, Link, RedisSettings, Report};
 use super::meter::Micros;
@@ -39,6 +42,8 @@ use super::share::Fleet;
 pub const HORIZON: Duration = Duration::from_secs(1);
 /// What a permission may have aged when it is used: a pause that Redis knew of this long ago is kept.
 const FRESH: Duration = Duration::from_millis(45);
+/// How long a worker that starts waits for Redis.
+const CONNECTING: Duration = Duration::from_secs(2);
 /// While the fleet is not known.
 const UNKNOWN: Duration = Duration::from_millis(100);
 
@@ -99,6 +104,10 @@ pub struct Limiter {
     known: Mutex<HashMap<Arc<str>, Known>>,
     fleet: Mutex<Option<Seen>>,
     times_alone: AtomicU64,
+    breaker: BreakerSettings,
+    breakers: Mutex<Breakers>,
+    /// Whether there is anything in them: nothing of it is on the way of a delivery to a sound place.
+    any_circuit: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -106,17 +115,30 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Limiter {
-    pub fn new(redis: Option<RedisSettings>, worker_id: i64, heartbeat: Duration) -> Self {
+    pub fn new(
+        redis: Option<RedisSettings>,
+        breaker: BreakerSettings,
+        worker_id: i64,
+        heartbeat: Duration,
+    ) -> Self {
         let now = Instant::now();
+        // At Redis buckets may be full, here they begin empty: it is worth a moment.
+        let from = match redis {
+            Some(_) => now + CONNECTING,
+            None => now,
+        };
         Self {
             redis,
             worker_id,
             heartbeat,
             origin: now,
-            mode: Mutex::new(Mode::Alone { from: now }),
+            mode: Mutex::new(Mode::Alone { from }),
             known: Mutex::default(),
             fleet: Mutex::default(),
             times_alone: AtomicU64::new(0),
+            breaker,
+            breakers: Mutex::default(),
+            any_circuit: AtomicBool::new(false),
         }
     }
 

@@ -26,6 +26,15 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 const TAKE: &str = include_str!("take.lua");
 const REPORT: &str = include_str!("report.lua");
+const BREAKER: &str = include_str!("breaker.lua");
+const CIRCUITS: &str = include_str!("circuits.lua");
+
+pub(super) struct Scripts {
+    take: Script,
+    report: Script,
+    pub(super) breaker: Script,
+    pub(super) circuits: Script,
+}
 
 /// Where the shared limits are kept.
 #[derive(Clone, Debug)]
@@ -84,8 +93,7 @@ pub struct Link {
     run_id: String,
     /// The server's clock when it last answered.
     clock: Mutex<(i64, Instant)>,
-    take: Script,
-    report: Script,
+    pub(super) scripts: Scripts,
     pub(super) lost: CancellationToken,
 }
 
@@ -109,8 +117,12 @@ impl Link {
             settings: settings.clone(),
             run_id: String::new(),
             clock: Mutex::new((0, Instant::now())),
-            take: Script::new(TAKE),
-            report: Script::new(REPORT),
+            scripts: Scripts {
+                take: Script::new(TAKE),
+                report: Script::new(REPORT),
+                breaker: Script::new(BREAKER),
+                circuits: Script::new(CIRCUITS),
+            },
             lost: CancellationToken::new(),
         };
         let info = link.info("server").await?;
@@ -174,7 +186,7 @@ impl Link {
     ) -> Result<Taken, LinkError> {
         let mut again = true;
         loop {
-            let mut call = self.take.prepare_invoke();
+            let mut call = self.scripts.take.prepare_invoke();
             call.key(self.key("present")).key(self.key("server"));
             call.arg(worker_id).arg(&self.run_id).arg(replicas);
             call.arg(self.now() + micros(self.settings.timeout));
@@ -220,7 +232,7 @@ impl Link {
 
     /// Tells what happened to buckets.
     pub(super) async fn report(&self, reports: &[Report]) -> Result<(), LinkError> {
-        let mut call = self.report.prepare_invoke();
+        let mut call = self.scripts.report.prepare_invoke();
         for report in reports {
             call.key(self.bucket_key(&report.bucket));
             call.arg(micros(report.bucket.rate.interval()))
@@ -232,7 +244,7 @@ impl Link {
         Ok(())
     }
 
-    async fn run<T: redis::FromRedisValue>(
+    pub(super) async fn run<T: redis::FromRedisValue>(
         &self,
         what: &'static str,
         call: &ScriptInvocation<'_>,
@@ -252,7 +264,7 @@ impl Link {
             .map_err(|error| LinkError::Refused(what, error))
     }
 
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         // One hash tag for all: a script's keys must be in one slot of a cluster.
         format!("{{{}}}:{name}", self.settings.prefix)
     }
@@ -279,10 +291,10 @@ pub(super) fn field<'t>(info: &'t str, name: &str) -> Option<&'t str> {
         .map(str::trim)
 }
 
-fn micros(duration: Duration) -> i64 {
+pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn duration(micros: i64) -> Duration {
+pub(super) fn duration(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

@@ -1,5 +1,7 @@
-//! A look at Redis for `doctor`: whether it answers, and whether limits can be kept there. Writes nothing.
+//! A look at Redis for `doctor`: whether it answers, and whether limits can be kept there. It forgets
+//! circuits of which nothing is left, and changes nothing else.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,6 +15,8 @@ pub struct Survey {
     /// `maxmemory-policy`, where the server tells it.
     pub eviction: Option<String>,
     pub round_trip: Duration,
+    /// Destinations that are left alone.
+    pub open: Vec<Arc<str>>,
 }
 
 /// # Errors
@@ -24,8 +28,14 @@ pub async fn survey(settings: &RedisSettings) -> Result<Survey, LinkError> {
     let memory = link.info("memory").await?;
     let asked_at = Instant::now();
     link.look_at_clock().await?;
+    let round_trip = asked_at.elapsed();
+    let circuits = link.circuits().await?.into_iter();
     Ok(Survey {
-        round_trip: asked_at.elapsed(),
+        round_trip,
+        open: circuits
+            .filter(|circuit| circuit.open.is_some())
+            .map(|circuit| circuit.destination)
+            .collect(),
         version: field(&server, "redis_version")
             .unwrap_or("of unknown version")
             .to_owned(),

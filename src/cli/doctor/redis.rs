@@ -29,11 +29,20 @@ fn found(survey: &Survey) -> Check {
         version,
         eviction,
         round_trip,
+        open,
     } = survey;
     let found = format!(
         "Redis {version} answers in {}",
         output::age(round_trip.as_secs_f64())
     );
+    if !open.is_empty() {
+        return Check::warn(
+            NAME,
+            format!("{found}; circuits are open: {}", open.join(", ")),
+            "these destinations fail and are tried now and then: see `lanekeeper lane list --blocked`; mended, \
+             `lanekeeper breaker reset` has them tried at once",
+        );
+    }
     match eviction.as_deref() {
         Some(policy) if policy != "noeviction" => Check::warn(
             NAME,
@@ -56,6 +65,7 @@ mod tests {
             version: "7.0.15".to_owned(),
             eviction: eviction.map(str::to_owned),
             round_trip: Duration::from_millis(1),
+            open: Vec::new(),
         }))
     }
 
@@ -67,6 +77,13 @@ mod tests {
         assert_eq!(status(survey(Some("noeviction")), 0), Some(Status::Ok));
         assert_eq!(status(survey(None), 0), Some(Status::Ok));
         assert_eq!(status(survey(Some("allkeys-lru")), 0), Some(Status::Warn));
+        let open = survey(None).map(|found| {
+            found.map(|found| Survey {
+                open: vec!["webhook https://example.com".into()],
+                ..found
+            })
+        });
+        assert_eq!(status(open, 0), Some(Status::Warn));
         let silent = Some(Err(LinkError::Silent("connecting")));
         assert_eq!(status(silent, 0), Some(Status::Warn));
     }

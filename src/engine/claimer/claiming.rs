@@ -87,12 +87,12 @@ impl Session<'_> {
         self.hand_out(claim_id, claimed, &routes, places).await
     }
 
-    /// Limited routes that are not claimed now are claimed when their turn comes.
+    /// Routes that a limit or a breaker keeps from being claimed now are claimed when their turn comes.
     fn expect_gates(&mut self, routes: &RouteTable) {
         let now = Instant::now();
         let gates = routes.iter().filter(|route| self.walks.takes(route));
         let first = gates
-            .filter_map(|route| route.gate.opens_at())
+            .filter_map(|route| route.opens_at(&self.shared.limiter))
             .filter(|at| *at > now)
             .min();
         if let Some(at) = first {

@@ -12,6 +12,8 @@ use crate::limit::link::Report;
 use crate::limit::meter::{self, Meter, Micros, Outcome, Pace};
 use crate::limit::share::Share;
 
+/// With Redis a turn may come long before what one process says on its own.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Until a process asks again whose share of a bucket is nothing.
 const ELSEWHERE: Duration = Duration::from_secs(2);
 /// Buckets that were not used for so long are forgotten, when there are many.
@@ -42,10 +44,8 @@ impl Limiter {
             Err(after) => return unknown(after),
         };
         if now < from {
-            return Answer::Wait {
-                until: from,
-                slot: None,
-            };
+            // Not until then: Redis may be there before.
+            return unknown(UNKNOWN.min(from - now));
         }
         let slot = match slot {
             Some(Slot(Place::Alone(slot))) => Some(slot),
@@ -93,10 +93,17 @@ impl Limiter {
                 until: self.instant(slot),
                 slot: Some(Slot(Place::Alone(slot))),
             },
-            Outcome::Later { at, bucket } => Answer::Later {
-                after: self.instant(at).saturating_duration_since(now),
-                bucket,
-            },
+            Outcome::Later { at, bucket } => {
+                let after = self.instant(at).saturating_duration_since(now);
+                let longest = match self.redis {
+                    Some(_) => LOOK_AGAIN,
+                    None => after,
+                };
+                Answer::Later {
+                    after: after.min(longest),
+                    bucket,
+                }
+            }
         }
     }
 

@@ -93,8 +93,9 @@ impl Limiter {
             let shown = link
                 .take(self.worker_id, self.replicas(), &[], None, HORIZON)
                 .await;
-            if let Err(error) = shown {
-                self.lose(&link, &error);
+            match shown {
+                Ok(_) => self.look_at_circuits(&link).await,
+                Err(error) => self.lose(&link, &error),
             }
         }
     }

@@ -83,6 +83,11 @@ impl Subscription {
         limit::buckets(&self.limits, &self.adapter, &self.settings)
     }
 
+    /// Where it delivers to, as all who send there call it.
+    pub fn place(&self) -> String {
+        limit::destination(&self.adapter, &self.settings)
+    }
+
     fn definition(self) -> Definition {
         Definition {
             stream: self.stream.as_ref().to_owned(),

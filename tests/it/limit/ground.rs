@@ -71,7 +71,7 @@ impl Ground {
         variables: &[(&str, &str)],
     ) -> Vec<WorkerProcess> {
         // A worker that is alone is silent for three heartbeats.
-        let mut all = vec![("LANEKEEPER_WORKER__HEARTBEAT_MS", "500")];
+        let mut all = vec![("LANEKEEPER_WORKER__HEARTBEAT_MS", "300")];
         all.extend(variables);
         let mut workers = Vec::new();
         for _ in 0..count {

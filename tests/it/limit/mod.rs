@@ -2,6 +2,7 @@
 //! of its own, which it may kill.
 
 mod alone;
+mod breaker;
 mod ground;
 mod long_form;
 mod pause;
