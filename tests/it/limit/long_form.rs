@@ -1,5 +1,5 @@
 //! The figures of docs/limits.md: a minute each, on a machine that does nothing else. Not part of
-//! `make test`: `cargo nextest run --release --run-ignored only -E 'test(limit::long_form)' --no-capture`.
+//! `make test`; the command is in docs/limits.md.
 
 use std::time::Duration;
 
@@ -45,7 +45,13 @@ async fn a_minute_of_thirty_a_second_over_four_processes() {
     );
     assert!(most <= 31, "{most}");
     assert!(used >= 0.97, "{used}");
-    ground.receiver.seen().deduplicated();
+    let seen = ground.receiver.seen();
+    let (sessions, repeats) = seen.deduplicated();
+    assert_eq!(repeats, 0);
+    for (session, seqs) in sessions {
+        let in_order = seqs.iter().copied().eq(1..=seqs.len() as i64);
+        assert!(in_order, "session {session}: {seqs:?}");
+    }
     Ground::stop(workers).await;
 }
 
