@@ -26,13 +26,13 @@ build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
 test: lint ## Everything that CI checks
-	scripts/install-requirements.sh pgbouncer faketime
+	scripts/install-requirements.sh pgbouncer redis faketime
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --locked $(FEATURES)
 
 matrix: ## Integration tests on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
-	scripts/install-requirements.sh pgbouncer
+	scripts/install-requirements.sh pgbouncer redis
 	$(CARGO) build --locked
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh

@@ -105,6 +105,13 @@ require_pgbouncer() {
         say "without pgbouncer: what needs it is skipped"
 }
 
+# The tests of rate limits start private ones; no service of the system's is.
+require_redis() {
+    command -v redis-server >/dev/null && return
+    install redis-server redis redis redis
+    command -v redis-server >/dev/null || fail "redis-server is not on the PATH: see https://redis.io/docs/latest/operate/oss_and_stack/install/"
+}
+
 # Only the runs in which a clock jumps need it; without it theirs does not.
 require_faketime() {
     for library in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1; do

@@ -10,6 +10,7 @@ pub mod dev;
 pub mod engine;
 pub mod event;
 pub mod http;
+pub mod limit;
 pub mod spool;
 pub mod store;
 pub mod stream;

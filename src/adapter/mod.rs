@@ -27,6 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::event::Event;
+use crate::limit::Bucket;
 
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
@@ -82,4 +83,10 @@ impl Verdict {
 pub trait Adapter: Send + Sync + 'static {
     /// Delivers one event. Must bound its own time; the engine adds no time-out of its own.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict;
+
+    /// What the delivery of this event draws on beside the subscription's own limits: where a
+    /// destination has limits per channel or chat, that of the event's. None by default.
+    fn buckets(&self, _event: &Event) -> Vec<Bucket> {
+        Vec::new()
+    }
 }

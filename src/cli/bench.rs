@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use crate::bench::{self, Backlog, BenchError, Line, Options, Scratch, Workload};
 use crate::config::Config;
+use crate::engine::WorkerSettings;
+use crate::limit::BreakerSettings;
 use crate::store::connect;
 
 use super::output::{self, Output, OutputArgs};
@@ -74,7 +76,14 @@ impl Args {
                 events: DEEP,
             },
             samples: self.samples,
-            worker: worker::settings(config),
+            // The sink of the blocked lanes fails on purpose.
+            worker: WorkerSettings {
+                breaker: BreakerSettings {
+                    lanes: 0,
+                    ..BreakerSettings::default()
+                },
+                ..worker::settings(config)
+            },
         }
     }
 }

@@ -1,11 +1,12 @@
 //! `lanekeeper doctor`: looks at everything that delivery depends on, and says what to do.
 //!
-//! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity` and
-//! `delivery`, a topic each.
+//! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity`,
+//! `delivery` and `redis`, a topic each.
 
 mod capacity;
 mod check;
 mod delivery;
+mod redis;
 mod server;
 
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use tokio_postgres::Client;
 
 use crate::adapter::Environment;
 use crate::config::Config;
+use crate::limit;
 use crate::store::connect::{self, ConnectError};
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::{diagnose, inspect};
@@ -44,14 +46,16 @@ pub struct Args {
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut checks = Vec::new();
-    if config.redis.url.is_some() {
-        let found = "redis.url is set, and this release does not use it";
-        checks.push(Check::ok("redis", found));
-    }
+    let mut limited = 0;
     match connect::open(&config.database).await {
-        Ok(mut client) => examine(&mut client, &args, config, &mut checks).await?,
+        Ok(mut client) => limited = examine(&mut client, &args, config, &mut checks).await?,
         Err(error) => checks.push(unreachable(error)),
     }
+    let survey = match config.redis.settings() {
+        Some(settings) => Some(limit::survey(&settings).await),
+        None => None,
+    };
+    checks.extend(redis::judge(survey, limited));
     match args.output.output {
         Output::Json => checks.iter().try_for_each(output::json_line)?,
         Output::Text => checks.iter().try_for_each(Check::print)?,
@@ -60,12 +64,14 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
+/// Returns how many subscriptions have a limit.
 async fn examine(
     client: &mut Client,
     args: &Args,
     config: &Config,
     checks: &mut Vec<Check>,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
+    let mut limited = 0;
     let server = diagnose::server(client).await?;
     checks.extend(server::judge(&server));
     checks.push(direct(config).await?);
@@ -86,13 +92,14 @@ async fn examine(
         checks.push(delivery::workers(&workers, &config.worker));
         let environment = Environment::of_process(config.worker.allow_private_targets);
         checks.extend(delivery::subscriptions(&subscriptions, &environment));
+        limited = delivery::limited(&subscriptions);
         if args.replicas.is_none() {
             replicas = i64::try_from(workers.len()).unwrap_or(i64::MAX).max(1);
         }
     }
     checks.push(capacity::locks(&server, &config.worker, replicas));
     checks.push(capacity::connections(&server, config, replicas));
-    Ok(())
+    Ok(limited)
 }
 
 /// Whether a worker's connection reaches the server itself.

@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod bench;
+pub mod breaker;
 pub mod config;
 pub mod dead;
 pub mod dev;
@@ -73,6 +74,7 @@ enum Command {
 enum OtherCommand {
     Apply(apply::Args),
     Bench(bench::Args),
+    Breaker(breaker::Args),
     Config(config::Args),
     Dead(dead::Args),
     Dev(dev::Args),
@@ -93,6 +95,7 @@ impl OtherCommand {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
             Self::Bench(args) => bench::run(args, config).await,
+            Self::Breaker(args) => breaker::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
             Self::Dead(args) => dead::run(args, config).await,
             Self::Dev(args) => dev::run(args, config).await,

@@ -16,6 +16,7 @@ use crate::adapter::{self, Environment};
 use crate::config::{Config, WorkerConfig};
 use crate::engine::{Destination, DestinationSource, Stopped, Worker, WorkerSettings};
 use crate::http;
+use crate::limit::BreakerSettings;
 use crate::spool::{self, DrainLimits, DrainReport, Spool};
 use crate::store::producer::Producer;
 use crate::store::subscription::Subscription;
@@ -216,6 +217,8 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         mark_after_ms,
         shutdown_grace_ms,
         max_crashes,
+        breaker_lanes,
+        breaker_open_ms,
         ..
     } = config.worker;
     WorkerSettings {
@@ -239,6 +242,11 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         history_days: days(config.retention.history_days),
         dead_letter_days: days(config.retention.dead_letter_days),
         session_days: days(config.retention.session_days),
+        redis: config.redis.settings(),
+        breaker: BreakerSettings {
+            lanes: breaker_lanes,
+            open: Duration::from_millis(breaker_open_ms),
+        },
     }
 }
 

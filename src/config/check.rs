@@ -12,6 +12,8 @@ use super::{Config, ConnectionString, Problem, SslMode, SslParameters, range};
 
 /// The server frees the locks of a vanished node after this long at the earliest.
 const LOCKS_FREED_AFTER_MS: u64 = 10_000;
+const REDIS_SCHEMES: [&str; 5] = ["redis", "rediss", "redis+unix", "valkey", "valkeys"];
+
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut check = Check {
         config,
@@ -117,8 +119,28 @@ impl Check<'_> {
             }
             None => {}
         }
-        if let Some(Err(error)) = redis.url.as_ref().map(|url| url::Url::parse(url.expose())) {
-            self.refuse("redis.url", MASK, format!("must be a URL: {error}"));
+        match redis.url.as_ref().map(|url| url::Url::parse(url.expose())) {
+            Some(Err(error)) => {
+                self.refuse("redis.url", MASK, format!("must be a URL: {error}"));
+            }
+            Some(Ok(url)) if !REDIS_SCHEMES.contains(&url.scheme()) => {
+                let schemes = REDIS_SCHEMES.join(", ");
+                self.refuse(
+                    "redis.url",
+                    MASK,
+                    format!("must begin with one of {schemes}"),
+                );
+            }
+            _ => {}
+        }
+        // It is a hash tag between braces.
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
+        if redis.prefix.is_empty() || !redis.prefix.chars().all(plain) {
+            self.refuse(
+                "redis.prefix",
+                &redis.prefix,
+                "must be letters, digits, _ - . :",
+            );
         }
         if !http.listen.ip().is_loopback() {
             self.refuse(

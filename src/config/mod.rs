@@ -20,6 +20,7 @@ mod secret;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,7 @@ pub use load::{Effective, Origins};
 pub use problem::{ConfigError, Origin, Problem};
 pub use secret::Secret;
 
+use crate::limit::RedisSettings;
 pub use crate::spool::config::SpoolConfig;
 pub use crate::stream::hooks::config::HookConfig;
 
@@ -111,11 +113,26 @@ impl DatabaseConfig {
 }
 
 section! {
-    /// Reserved for what may be lost: shared rate limits. Nothing reads it yet but `doctor`, which
-    /// says so.
+    /// What the workers share that may be lost: the state of rate limits.
     RedisConfig {
-        /// Secret. Checked to be a URL; nothing connects to it.
+        /// Secret. `redis://` or, with TLS, `rediss://`. Without it each worker keeps to its share of a
+        /// limit.
         url: Option<Secret> = None,
+        /// What all keys begin with. Installations that share it share their limits.
+        prefix: String = "lanekeeper".to_owned(),
+        /// Milliseconds until Redis counts as away when it does not answer.
+        timeout_ms: u64 = 250,
+    }
+}
+
+impl RedisConfig {
+    /// `None`: there is no Redis.
+    pub fn settings(&self) -> Option<RedisSettings> {
+        self.url.clone().map(|url| RedisSettings {
+            url,
+            prefix: self.prefix.clone(),
+            timeout: Duration::from_millis(self.timeout_ms),
+        })
     }
 }
 
@@ -148,6 +165,11 @@ section! {
         allow_private_targets: bool = false,
         /// Workers that an event may take down with it before it counts as exhausted.
         max_crashes: u32 = 3,
+        /// Sessions that a destination must fail in a row, with nothing accepted in between, until it is
+        /// left alone; 0: it never is.
+        breaker_lanes: usize = 5,
+        /// Milliseconds between two probes of a destination that is left alone.
+        breaker_open_ms: u64 = 5_000,
         /// Whether the session registry follows the `hooks` stream. The last worker that starts
         /// decides for all of them.
         registry: bool = true,

@@ -9,6 +9,7 @@ const MEBIBYTE: u64 = 1024 * 1024;
 pub(super) fn check(check: &mut Check<'_>) {
     let Config {
         database,
+        redis,
         worker,
         retention,
         hook,
@@ -30,6 +31,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             database.connect_timeout_ms,
             1..=DAY_MS,
             "it is a wait",
+        ),
+        (
+            "redis.timeout_ms",
+            redis.timeout_ms,
+            10..=10_000,
+            "a round trip takes its time, and a lane waits that long",
         ),
         (
             "worker.lane_connections",
@@ -85,6 +92,18 @@ pub(super) fn check(check: &mut Check<'_>) {
             u64::from(worker.max_crashes),
             1..=1_000,
             "an event must be tried once, and must not take down workers for ever",
+        ),
+        (
+            "worker.breaker_lanes",
+            worker.breaker_lanes as u64,
+            0..=10_000,
+            "each of them fails first",
+        ),
+        (
+            "worker.breaker_open_ms",
+            worker.breaker_open_ms,
+            100..=DAY_MS,
+            "it is the time between two probes",
         ),
         (
             "retention.days",

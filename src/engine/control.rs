@@ -21,7 +21,7 @@ use crate::store::subscription::{self, Subscription};
 use crate::store::{StoreError, housekeeping as chores, lane_connection, worker};
 
 /// Between two looks for dead connections; half of what recovery may take.
-const TICK: Duration = Duration::from_millis(500);
+pub(super) const TICK: Duration = Duration::from_millis(500);
 /// How long the control connection may take to answer before it is given up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
@@ -90,6 +90,10 @@ async fn control(
             if beat_at <= now {
                 beat_at = now + shared.settings.heartbeat;
                 worker::beat(client, &shared.identity, shared.stopping.is_cancelled()).await?;
+                let frozen_after_ms = millis(shared.settings.frozen_after);
+                let worker_id = shared.identity.worker_id;
+                let fleet = worker::fleet(client, worker_id, frozen_after_ms).await?;
+                shared.limiter.set_fleet(fleet);
                 end_frozen(client, shared).await;
             }
             reload(client, shared, source).await?;

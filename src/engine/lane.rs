@@ -13,10 +13,12 @@
 //!                ├─ exhausted ───► dead letter or drop: on with the next; or park
 //!                ├─ long quantum ► yield        token due now, behind the others
 //!                ├─ requeued ────► dead letters whose turn has come are heads before the next event
+//!                ├─ limit ───────► waits a little where it is, or: token due at its turn, lock released
 //!                ├─ shutting down ► release     token stays
 //!                └─ trust lost ──► nothing is settled; whoever holds the lane next goes on
 //! ```
 
+mod pacing;
 mod read;
 
 use std::panic::AssertUnwindSafe;
@@ -34,6 +36,7 @@ pub(super) use self::read::{Unread, read_large, read_letter};
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
+use super::pace::Place;
 use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
 use super::trust::Trust;
@@ -61,6 +64,8 @@ pub struct Lane {
     pub adapter: Arc<dyn Adapter>,
     pub events: Vec<FetchedEvent>,
     pub share: Share,
+    /// Where there is a limit.
+    pub place: Option<Arc<Place>>,
     pub context: Arc<LaneContext>,
 }
 
@@ -81,6 +86,7 @@ pub async fn run(lane: Lane) {
         adapter,
         events,
         share,
+        place,
         context,
     } = lane;
     CrashPoint::Held.pass();
@@ -94,8 +100,10 @@ pub async fn run(lane: Lane) {
         route,
         adapter,
         context,
+        place,
         progress,
         delivered: 0,
+        claimed_at: Instant::now(),
         settled_at: Instant::now(),
         aborted: None,
     };
@@ -113,9 +121,11 @@ struct Runner {
     route: Arc<Route>,
     adapter: Arc<dyn Adapter>,
     context: Arc<LaneContext>,
+    place: Option<Arc<Place>>,
     progress: Progress,
     /// Events passed in this holding.
     delivered: usize,
+    claimed_at: Instant,
     settled_at: Instant,
     /// Made at the first delivery and kept: it is polled beside every one.
     aborted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -191,8 +201,8 @@ impl Runner {
             }
             self.delivered += 1;
             let due = self.settled_at.elapsed() > SETTLE_EVERY || self.progress.must_settle();
-            if due && !self.keep().await {
-                return Ending::Lost;
+            if due && let Err(ending) = self.keep().await {
+                return ending;
             }
         }
         if nothing_left {
@@ -225,17 +235,11 @@ impl Runner {
                 ending => return ending,
             }
             // Which comes next is known when this one is on record.
-            if !self.keep().await {
-                return Ending::Lost;
+            if let Err(ending) = self.keep().await {
+                return ending;
             }
         }
         Ending::Passed
-    }
-
-    /// Settles what was passed; the lane stays held. False: the claim is gone.
-    async fn keep(&mut self) -> bool {
-        let settled = self.settle(Stop::new(Operation::Keep)).await;
-        settled.is_some_and(|reply| reply.settled == Settled::Done)
     }
 
     /// Tries the head once.
@@ -274,6 +278,14 @@ impl Runner {
                 return self.ending(judgement).await;
             }
         };
+        let buckets = self.buckets(&event);
+        if let Err(ending) = self.pace(&buckets).await {
+            return ending;
+        }
+        let probe = match self.admit().await {
+            Ok(probe) => probe,
+            Err(ending) => return ending,
+        };
         if !self.context.trust.holds() {
             return Ending::Lost;
         }
@@ -301,12 +313,25 @@ impl Runner {
             after: None,
         });
         let context = &self.context;
+        // Before anything else: others are about to send.
+        self.report(&verdict, &buckets, probe).await;
         let judgement = self
             .progress
             .judge(seq, day, verdict, &self.route.subscription, || {
                 context.random()
             });
         self.ending(judgement).await
+    }
+
+    /// Settles and goes on.
+    async fn keep(&mut self) -> Result<(), Ending> {
+        match self.settle(Stop::new(Operation::Keep)).await {
+            Some(Reply {
+                settled: Settled::Done,
+                ..
+            }) => Ok(()),
+            _ => Err(Ending::Lost),
+        }
     }
 
     async fn ending(&self, judgement: Judgement) -> Ending {
@@ -360,12 +385,14 @@ impl Runner {
     /// `None`: the lane connection is gone.
     async fn settle(&mut self, stop: Stop) -> Option<Reply> {
         let subscription = &self.route.subscription;
+        let punctual = stop.punctual;
         let settlement = Box::new(self.progress.settlement(stop, subscription.history));
         CrashPoint::Judged.pass();
         let (reply, settled) = oneshot::channel();
         let request = Request::Settle {
             settlement,
             subscription_id: subscription.id,
+            punctual,
             reply,
         };
         self.context.requests.send(request).ok()?;

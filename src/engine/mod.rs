@@ -6,7 +6,7 @@
 //!    │  └────────────── settlements ─────────────────┘
 //!    ├── walk: when to look, from where          ├── coalesce: what of a batch goes out
 //!    ├── wake: notifications, doorbell           └── retry: when a failed head comes back
-//!    └── trust: how long locks are believed in
+//!    └── trust: how long locks are believed in   pace: what a limit lets be claimed, how lanes wait
 //! transactional: the same for handlers, whose effect commits with their settlement
 //! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, and the end of
 //!   connections that this worker gave up (given_up)
@@ -30,6 +30,7 @@ mod given_up;
 mod handler;
 mod housekeeping;
 mod lane;
+mod pace;
 mod progress;
 mod retry;
 mod route;
@@ -44,5 +45,6 @@ mod worker;
 
 pub use control::DestinationSource;
 pub use handler::{Destination, Handler, HandlerError};
+pub use pace::most_resting;
 pub use settings::WorkerSettings;
 pub use worker::{NotReady, Probe, StartError, Stopped, Worker};

@@ -26,6 +26,8 @@ pub struct Stop {
     /// For [`Operation::Retry`].
     pub delay: Duration,
     pub error: Option<String>,
+    /// The lane is to be claimed when the delay is over, not at somebody's next look.
+    pub punctual: bool,
 }
 
 impl Stop {
@@ -34,6 +36,7 @@ impl Stop {
             operation,
             delay: Duration::ZERO,
             error: None,
+            punctual: false,
         }
     }
 
@@ -41,7 +44,25 @@ impl Stop {
         Self {
             operation: Operation::Retry,
             delay,
+            // A lane that an open append keeps busy has time; a head that failed has not.
+            punctual: error.is_some(),
             error,
+        }
+    }
+
+    /// Others have their turn, and then this lane again.
+    pub fn turn_over() -> Self {
+        Self {
+            punctual: true,
+            ..Self::new(Operation::Yield)
+        }
+    }
+
+    /// Its turn comes then. Not an attempt: the destination never saw it.
+    pub fn turn(after: Duration) -> Self {
+        Self {
+            punctual: true,
+            ..Self::retry(after, None)
         }
     }
 }
@@ -243,9 +264,8 @@ impl Progress {
             Exhaustion::Park => {
                 self.changed = true;
                 let stop = Stop {
-                    operation: Operation::Park,
-                    delay: Duration::ZERO,
                     error: Some(error),
+                    ..Stop::new(Operation::Park)
                 };
                 return Judgement::Stopped(stop);
             }
@@ -266,6 +286,11 @@ impl Progress {
     pub fn must_settle(&self) -> bool {
         let coalesced = |outcome: &Outcome| matches!(outcome.kind, OutcomeKind::Coalesced { .. });
         !self.outcomes.iter().all(coalesced)
+    }
+
+    /// Whether a crash now would repeat what was delivered.
+    pub fn is_unsettled(&self) -> bool {
+        self.changed
     }
 
     /// What is to be written now. The outcomes go with it.

@@ -4,13 +4,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::time::Instant;
+
 use super::handler::Destination;
+use super::pace::Gate;
+use crate::limit::{Bucket, Limiter, Passage};
 use crate::store::subscription::Subscription;
 
 /// One subscription with its destination, as of one version of the subscription.
 pub struct Route {
     pub subscription: Arc<Subscription>,
     pub destination: Destination,
+    /// Where its events go, as all who send there call it.
+    pub place: Arc<str>,
+    /// What every delivery draws on.
+    pub buckets: Vec<Bucket>,
+    pub gate: Arc<Gate>,
     /// Lanes held over all lane connections; shared by all versions of the subscription.
     held: Arc<AtomicUsize>,
 }
@@ -26,8 +35,31 @@ impl Route {
     }
 
     /// Takes up to `wanted` places for lanes; those that no lane gets are given back.
-    pub fn reserve(&self, wanted: usize) -> usize {
+    pub fn reserve(&self, wanted: usize, limiter: &Limiter) -> usize {
+        let room = match limiter.passage(&self.place) {
+            Passage::Free if self.is_limited() => {
+                let replicas = limiter.replicas();
+                self.gate.room(&self.buckets, replicas, Instant::now())
+            }
+            Passage::Free => usize::MAX,
+            Passage::Probe => 1,
+            Passage::Shut { .. } => 0,
+        };
+        let wanted = wanted.min(room);
         reserve(&self.held, self.subscription.concurrency, wanted)
+    }
+
+    /// When there may be something to claim that is not claimed now.
+    pub fn opens_at(&self, limiter: &Limiter) -> Option<Instant> {
+        match limiter.passage(&self.place) {
+            Passage::Shut { until } => Some(until),
+            Passage::Free | Passage::Probe => self.gate.opens_at(),
+        }
+    }
+
+    /// Whether its subscription has a limit.
+    pub fn is_limited(&self) -> bool {
+        !self.buckets.is_empty()
     }
 
     pub fn give_back(&self, places: usize) {
@@ -110,14 +142,30 @@ impl RouteTable {
             let Some(destination) = build(&subscription) else {
                 continue;
             };
+            if matches!(destination, Destination::Handler(_)) && !subscription.limits.is_empty() {
+                tracing::error!(
+                    subscription = %subscription.name,
+                    "a handler's subscription cannot have a limit, and is not delivered; its events wait: apply it \
+                     without one"
+                );
+                continue;
+            }
             let held = known.map_or_else(Arc::default, |route| Arc::clone(&route.held));
+            // Another limit has another gate: what the old one kept back may go.
+            let buckets = subscription.buckets();
+            let gate = known
+                .filter(|route| route.buckets == buckets)
+                .map_or_else(Arc::default, |route| Arc::clone(&route.gate));
             let id = subscription.id;
             let subscription = Arc::new(subscription);
             routes.insert(
                 id,
                 Arc::new(Route {
+                    place: subscription.place().into(),
+                    buckets,
                     subscription,
                     destination,
+                    gate,
                     held,
                 }),
             );

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::limit::{BreakerSettings, RedisSettings};
+
 /// How a worker behaves. [`Default`] is the configuration's default.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
@@ -43,6 +45,10 @@ pub struct WorkerSettings {
     pub dead_letter_days: i32,
     /// How long the lanes of a session are kept of which nothing else is left.
     pub session_days: i32,
+    /// Where limits are shared. `None`: each worker keeps to its share of them.
+    pub redis: Option<RedisSettings>,
+    /// When a destination that fails is left alone.
+    pub breaker: BreakerSettings,
 }
 
 impl Default for WorkerSettings {
@@ -67,6 +73,8 @@ impl Default for WorkerSettings {
             history_days: 30,
             dead_letter_days: 30,
             session_days: 30,
+            redis: None,
+            breaker: BreakerSettings::default(),
         }
     }
 }

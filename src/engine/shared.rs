@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,12 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Share};
 use super::claimer::Request;
+use super::control;
 use super::given_up::GivenUp;
 use super::lane;
+use super::pace::{Counts, Place};
 use super::route::{Hold, Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
+use crate::limit::Limiter;
 use crate::store::Database;
 use crate::store::fetch::FetchedEvent;
 use crate::store::letter::RequeuedLetter;
@@ -48,8 +51,10 @@ pub struct Shared {
     /// Running deliveries are dropped and their lanes handed back.
     pub aborting: CancellationToken,
     routes: watch::Sender<Arc<RouteTable>>,
-    held: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,
+    /// How fast destinations may be sent to.
+    pub limiter: Limiter,
     /// A connection would have claimed, but a bound left it no room.
     lacks_room: AtomicBool,
     suspects: Arc<Semaphore>,
@@ -62,6 +67,14 @@ impl Shared {
         settings: WorkerSettings,
         identity: Identity,
     ) -> Self {
+        let limiter = Limiter::new(
+            settings.redis.clone(),
+            settings.breaker,
+            identity.worker_id,
+            // As far apart as two heartbeats may be.
+            settings.heartbeat + control::TICK,
+        );
+        let counts = Arc::new(Counts::new(settings.max_lanes));
         Self {
             database,
             pool,
@@ -76,7 +89,8 @@ impl Shared {
             stopping: CancellationToken::new(),
             aborting: CancellationToken::new(),
             routes: watch::Sender::default(),
-            held: Arc::default(),
+            counts,
+            limiter,
             lanes: Arc::default(),
             lacks_room: AtomicBool::new(false),
             suspects: Arc::new(Semaphore::new(1)),
@@ -99,9 +113,9 @@ impl Shared {
         self.wake_handlers.notify_one();
     }
 
-    /// Lanes held over all connections.
+    /// Lanes held over all connections, without those that wait for a limit.
     pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.counts.held.load(Ordering::Relaxed)
     }
 
     /// The lanes that this worker holds, over all its connections, ascending. A claim passes their
@@ -125,17 +139,17 @@ impl Shared {
     /// Takes places for up to `wanted` lanes, on the worker and on each route, before they are
     /// claimed: all lane connections wake at once and would else take the same room.
     pub fn reserve(&self, wanted: usize, routes: impl Iterator<Item = Arc<Route>>) -> Places {
-        let total = reserve(&self.held, self.settings.max_lanes, wanted);
+        let total = reserve(&self.counts.held, self.settings.max_lanes, wanted);
         let routes = if total == 0 {
             Vec::new()
         } else {
             routes
-                .map(|route| (route.reserve(total), route))
+                .map(|route| (route.reserve(total, &self.limiter), route))
                 .filter(|(places, _)| *places > 0)
                 .collect()
         };
         Places {
-            held: Arc::clone(&self.held),
+            counts: Arc::clone(&self.counts),
             lanes: Arc::clone(&self.lanes),
             total,
             routes,
@@ -148,7 +162,7 @@ impl Shared {
     }
 
     pub fn lane_context(
-        &self,
+        self: &Arc<Self>,
         trust: Arc<Trust>,
         requests: mpsc::UnboundedSender<Request>,
     ) -> LaneContext {
@@ -161,13 +175,14 @@ impl Shared {
             suspects: Arc::clone(&self.suspects),
             budget: Arc::clone(&self.budget),
             pool: self.pool.clone(),
+            shared: Arc::clone(self),
         }
     }
 }
 
 /// Places that are taken and have no lane yet; given back when dropped.
 pub struct Places {
-    held: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,
     total: usize,
     routes: Vec<(usize, Arc<Route>)>,
@@ -199,9 +214,13 @@ impl Places {
             }
         }
         self.lanes.enter(lane_id);
+        let counts = Arc::clone(&self.counts);
         LaneHold {
             lane_id,
-            held: Arc::clone(&self.held),
+            place: route
+                .is_limited()
+                .then(|| Arc::new(Place::new(Arc::clone(&counts), Arc::clone(&route.gate)))),
+            counts,
             lanes: Arc::clone(&self.lanes),
             _route: route.hold(),
         }
@@ -210,7 +229,7 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        self.held.fetch_sub(self.total, Ordering::Relaxed);
+        self.counts.held.fetch_sub(self.total, Ordering::Relaxed);
         for (places, route) in &self.routes {
             route.give_back(*places);
         }
@@ -220,14 +239,19 @@ impl Drop for Places {
 /// Counts a lane as held, on the worker and on its route.
 pub struct LaneHold {
     lane_id: i64,
-    held: Arc<AtomicUsize>,
+    /// Of a limited lane: what it is counted in changes while it waits.
+    pub place: Option<Arc<Place>>,
+    counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,
     _route: Hold,
 }
 
 impl Drop for LaneHold {
     fn drop(&mut self) {
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        match &self.place {
+            Some(place) => place.leave(),
+            None => drop(self.counts.held.fetch_sub(1, Ordering::Relaxed)),
+        }
         self.lanes.leave(self.lane_id);
     }
 }
@@ -275,9 +299,19 @@ pub struct LaneContext {
     pub suspects: Arc<Semaphore>,
     budget: Arc<Budget>,
     pool: Pool,
+    shared: Arc<Shared>,
 }
 
 impl LaneContext {
+    pub fn limiter(&self) -> &Limiter {
+        &self.shared.limiter
+    }
+
+    /// A lane waits, or waits no more: others may be claimed.
+    pub fn made_room(&self) {
+        self.shared.made_room();
+    }
+
     pub fn random(&self) -> f64 {
         random()
     }

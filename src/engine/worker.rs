@@ -13,6 +13,7 @@ use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
 use super::{claimer, control, transactional, wake};
+use crate::limit::View;
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::worker::{self as peers, Identity};
@@ -111,6 +112,7 @@ impl Worker {
             tokio::spawn(wake::listen(Arc::clone(&shared))),
             tokio::spawn(wake::ring_me(Arc::clone(&shared))),
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
+            tokio::spawn(share_limits(Arc::clone(&shared), ended.clone())),
         ];
         let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
         let handlers = (0..shared.settings.handler_connections)
@@ -207,6 +209,11 @@ impl Probe {
         }
     }
 
+    /// Where limits are decided.
+    pub fn limits(&self) -> View {
+        self.shared.limiter.view()
+    }
+
     /// Whether Postgres has ever answered.
     pub fn has_started(&self) -> bool {
         self.shared.vital_signs.since_answered().is_some()
@@ -231,6 +238,10 @@ async fn depart(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send 
 
 fn frozen_after_ms(settings: &WorkerSettings) -> i64 {
     i64::try_from(settings.frozen_after.as_millis()).unwrap_or(i64::MAX)
+}
+
+async fn share_limits(shared: Arc<Shared>, ended: CancellationToken) {
+    shared.limiter.run(ended).await;
 }
 
 async fn check_schema(client: &tokio_postgres::Client) -> Result<(), StartError> {

@@ -3,6 +3,7 @@
 use tokio_postgres::Client;
 
 use super::StoreError;
+use crate::limit::Fleet;
 
 /// A worker process as the `worker` table names it.
 #[derive(Clone, Debug)]
@@ -60,6 +61,29 @@ pub async fn beat(client: &Client, identity: &Identity, draining: bool) -> Resul
         .await
         .map(drop)
         .map_err(StoreError::on("writing the heartbeat"))
+}
+
+/// How many workers live, and which of them this one is.
+///
+/// # Errors
+/// It is not known.
+pub async fn fleet(
+    client: &Client,
+    worker_id: i64,
+    frozen_after_ms: i64,
+) -> Result<Fleet, StoreError> {
+    let row = client
+        .query_one(
+            include_str!("sql/fleet.sql"),
+            &[&worker_id, &frozen_after_ms],
+        )
+        .await
+        .map_err(StoreError::on("counting the workers"))?;
+    let count = |column: usize| u32::try_from(row.get::<_, i64>(column)).unwrap_or(u32::MAX);
+    Ok(Fleet {
+        replicas: count(0),
+        rank: count(1),
+    })
 }
 
 /// Removes the worker's row after a clean end.

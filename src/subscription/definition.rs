@@ -9,6 +9,8 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::duration;
+use super::limit::{self, Limit};
+use crate::limit::Bucket;
 
 /// What happens to an event that ran out of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -142,11 +144,18 @@ pub struct Definition {
     pub coalesce: bool,
     pub concurrency: u32,
     pub history: bool,
+    #[serde(rename = "limit", skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
     /// The adapter's own.
     pub settings: Value,
 }
 
 impl Definition {
+    /// What every send draws on.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        limit::buckets(&self.limits, &self.adapter, &self.settings)
+    }
+
     /// The adapter and where it delivers to, for people.
     pub fn destination(&self) -> String {
         let place = match (self.settings.get("url"), self.settings.get("command")) {

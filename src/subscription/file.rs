@@ -14,6 +14,7 @@ use crate::toml_file::Position;
 
 use super::built_in;
 use super::definition::{Events, Exhaustion, Start};
+use super::limit::Limit;
 use super::problem::{FileError, Problem};
 use super::section::Section;
 use super::{settings, value};
@@ -52,6 +53,8 @@ pub struct SubscriptionSection {
     /// Lanes delivered at once by one worker.
     pub concurrency: u32,
     pub history: bool,
+    /// All of them hold for every send.
+    pub limits: Vec<Limit>,
     /// The adapter's own, checked by it.
     pub settings: Value,
 }
@@ -190,6 +193,7 @@ impl<'t> Reader<'t> {
         let coalesce = section.take("coalesce", value::flag);
         let concurrency = section.take("concurrency", value::whole(1..=10_000));
         let history = section.take("history", value::flag);
+        let limits = section.limits();
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
             .as_deref()
@@ -206,6 +210,7 @@ impl<'t> Reader<'t> {
             coalesce,
             concurrency: concurrency.unwrap_or(64),
             history: history.unwrap_or(false),
+            limits,
             settings: settings?,
         })
     }

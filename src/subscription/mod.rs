@@ -6,6 +6,7 @@ mod change;
 mod definition;
 mod duration;
 mod file;
+pub mod limit;
 mod plan;
 mod problem;
 mod section;
@@ -15,6 +16,7 @@ mod value;
 pub use change::{Change, ChangeKind, FieldChange, Target};
 pub use definition::{Definition, Events, Exhaustion, Retry, Start, StreamDefinition};
 pub use file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
+pub use limit::Limit;
 pub use plan::{Current, Existing, Plan, Step};
 pub use problem::{FileError, Problem};
 

@@ -6,6 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::toml_file::{Position, nearest};
 
+use super::limit::{self, LIMIT, Limit};
 use super::problem::Problem;
 
 /// A key that nobody has taken yet.
@@ -36,10 +37,18 @@ impl<'t> Section<'t> {
             })
             .collect();
         Self {
+            entries,
+            ..Self::without_entries(text, path, offset)
+        }
+    }
+
+    /// For a value that should have been a table.
+    pub(super) fn without_entries(text: &'t str, path: String, offset: usize) -> Self {
+        Self {
             text,
             path,
             offset,
-            entries,
+            entries: Vec::new(),
             known: Vec::new(),
             problems: Vec::new(),
         }
@@ -96,6 +105,17 @@ impl<'t> Section<'t> {
                 None
             }
         }
+    }
+
+    /// Takes the limits, one or a list of them, written `limit = …` or `[[section.limit]]`.
+    pub(super) fn limits(&mut self) -> Vec<Limit> {
+        let Some(value) = self.remove(LIMIT) else {
+            return Vec::new();
+        };
+        let path = format!("{}.{LIMIT}", self.path);
+        let (limits, mut problems) = limit::read(self.text, &path, value);
+        self.problems.append(&mut problems);
+        limits
     }
 
     /// Takes all that is left.

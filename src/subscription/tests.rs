@@ -144,6 +144,120 @@ fn a_duration_out_of_range_and_a_name_that_the_database_refuses_are_found_here()
     assert!(found[1].contains("at least 1ms"), "{found:?}");
 }
 
+#[test]
+fn limits_are_read_one_or_several_and_what_is_wrong_with_them_says_where() {
+    let with = |limit: &str| format!("{AUDIT}limit = {limit}");
+    let limits = |limit: &str| file(&with(limit)).subscriptions[0].limits.clone();
+    let one = limits("{ rate = \"30/s\" }");
+    assert_eq!(
+        (one[0].rate.to_string(), one[0].burst, &one[0].key),
+        ("30/s".into(), 1, &None)
+    );
+    let two = limits("[{ rate = \"30/s\", key = \"bot\" }, { rate = \"20/m\", burst = 5 }]");
+    assert_eq!((two.len(), two[1].burst), (2, 5));
+    for (wrong, reason) in [
+        ("5", "limit: must be a table"),
+        ("[]", "limit: must have between 1 and 8 limits"),
+        ("[5]", "limit[0]: must be a table"),
+        ("{ burst = 1 }", "limit.rate: is missing"),
+        ("{ rate = \"30\" }", "limit.rate: \"30\" is not a rate"),
+        (
+            "{ rate = \"1/s\", burst = 0 }",
+            "limit.burst: must be a whole number between 1 and 100000",
+        ),
+        (
+            "{ rate = \"1/s\", brust = 2 }",
+            "limit.brust: unknown key; did you mean burst?",
+        ),
+        (
+            "[{ rate = \"1/s\" }, { rate = \"1/s\", key = \"\" }]",
+            "limit[1].key: must not be empty",
+        ),
+    ] {
+        let found = problems(&with(wrong));
+        assert!(found[0].contains(reason), "{wrong}: {found:?}");
+    }
+}
+
+#[test]
+fn limits_go_to_the_database_and_come_back() {
+    let limits = file(&format!(
+        "{AUDIT}limit = {{ rate = \"20/min\", key = \"bot\" }}"
+    ))
+    .subscriptions[0]
+        .limits
+        .clone();
+    let settings = json!({"url": "https://example.com"});
+    let stored = limit::join(&limits, settings.clone());
+    assert_eq!(
+        stored["limit"],
+        json!([{"rate": "20/min", "burst": 1, "key": "bot"}])
+    );
+    assert_eq!(limit::split(stored).unwrap(), (limits, settings.clone()));
+    assert_eq!(limit::join(&[], settings.clone()), settings);
+    assert!(limit::split(json!({"limit": [{"rate": "x"}]})).is_err());
+}
+
+#[test]
+fn a_limit_without_a_key_belongs_to_its_destination_and_names_no_path_of_it() {
+    let buckets = |settings| {
+        let limits = [Limit {
+            rate: "1/s".parse().unwrap(),
+            burst: 1,
+            key: None,
+        }];
+        limit::buckets(&limits, "webhook", &settings)[0].key.clone()
+    };
+    let key = buckets(json!({"url": "https://hooks.example.com/T0/secret"}));
+    assert!(
+        key.contains("https://hooks.example.com") && !key.contains("secret"),
+        "{key}"
+    );
+    assert_eq!(
+        key,
+        buckets(json!({"url": "https://hooks.example.com/T0/secret", "timeout_ms": 5}))
+    );
+    assert_ne!(
+        key,
+        buckets(json!({"url": "https://hooks.example.com/T1/secret"}))
+    );
+}
+
+#[test]
+fn one_key_with_two_rates_is_refused_wherever_the_other_one_stands() {
+    let limited = |name: &str, rate: &str| {
+        format!(
+            "[subscription.{name}]\nstream = \"runs\"\nadapter = \"stdout\"\n\
+             limit = {{ rate = \"{rate}\", key = \"bot\" }}\n"
+        )
+    };
+    let in_force = carried_out(
+        current(),
+        Plan::new(&current(), &file(&limited("a", "30/s")), false).unwrap(),
+    );
+    let refusal = |text: &str, prune| {
+        Plan::new(&in_force, &file(text), prune)
+            .unwrap_err()
+            .to_string()
+    };
+    let two = limited("b", "30/s") + &limited("c", "20/s");
+    let found = refusal(&two, true);
+    assert!(
+        found.contains("subscription.c.limit")
+            && found.contains("\"b\" has the same limit \"bot\""),
+        "{found}"
+    );
+    assert!(refusal(&limited("c", "20/s"), false).contains("\"a\" has the same limit"));
+    assert!(
+        Plan::new(&in_force, &file(&limited("c", "20/s")), true).is_ok(),
+        "the other one goes"
+    );
+    assert!(
+        Plan::new(&in_force, &file(&limited("c", "30/s")), false).is_ok(),
+        "they share it"
+    );
+}
+
 fn current() -> Current {
     let hooks = StreamDefinition {
         fan_out: Events::Only(vec!["agent_stop".into()]),

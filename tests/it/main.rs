@@ -21,6 +21,7 @@ mod engine;
 mod harness;
 mod hooks;
 mod housekeeping;
+mod limit;
 mod pipeline;
 mod pooler;
 mod process;

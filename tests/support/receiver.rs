@@ -3,7 +3,8 @@
 //! Every worker process signs with a secret of its own: whichever verifies names the sender. A
 //! request that none verifies is refused and kept, so that a test can say that there was none.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -30,11 +32,15 @@ pub struct Arrival {
     pub id: Uuid,
     pub session: String,
     pub seq: i64,
+    pub attempt: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
+    /// What was accepted.
     pub arrivals: Vec<Arrival>,
+    /// What was told to come later, or failed, as the test asked for.
+    pub turned_away: Vec<Arrival>,
     /// Why requests were refused.
     pub refused: Vec<String>,
 }
@@ -57,9 +63,23 @@ impl Seen {
 struct Desk {
     secrets: Mutex<Vec<Vec<u8>>>,
     seen: watch::Sender<Seen>,
+    /// What the next requests get instead of being accepted.
+    instead: Mutex<VecDeque<Instead>>,
+    /// Whether everything fails.
+    broken: AtomicBool,
     /// Senders that get no answer for now.
     held: watch::Sender<HashSet<usize>>,
     delay: Duration,
+}
+
+/// An answer other than yes.
+#[derive(Clone, Copy, Debug)]
+pub enum Instead {
+    /// 429 with Retry-After.
+    Pause {
+        seconds: u64,
+    },
+    Fail,
 }
 
 pub struct Receiver {
@@ -73,6 +93,8 @@ impl Receiver {
     pub async fn start(delay: Duration) -> Self {
         let desk = Arc::new(Desk {
             secrets: Mutex::default(),
+            instead: Mutex::default(),
+            broken: AtomicBool::new(false),
             seen: watch::Sender::default(),
             held: watch::Sender::default(),
             delay,
@@ -98,6 +120,16 @@ impl Receiver {
         let mut secrets = self.desk.secrets.lock().unwrap();
         secrets.push(key);
         (secrets.len() - 1, secret)
+    }
+
+    /// Answers the next request so.
+    pub fn answer_once(&self, instead: Instead) {
+        self.desk.instead.lock().unwrap().push_back(instead);
+    }
+
+    /// Answers 500 to everything, or no longer.
+    pub fn set_broken(&self, broken: bool) {
+        self.desk.broken.store(broken, Ordering::SeqCst);
     }
 
     /// Leaves the sender's requests without an answer; they are recorded all the same.
@@ -147,26 +179,39 @@ struct Body {
     id: Uuid,
     session: String,
     seq: i64,
+    attempt: u32,
 }
 
-async fn deliver(State(desk): State<Arc<Desk>>, headers: HeaderMap, body: Bytes) -> StatusCode {
-    let sender = match desk.record(&headers, &body) {
+async fn deliver(State(desk): State<Arc<Desk>>, headers: HeaderMap, body: Bytes) -> Response {
+    let instead = match desk.broken.load(Ordering::SeqCst) {
+        true => Some(Instead::Fail),
+        false => desk.instead.lock().unwrap().pop_front(),
+    };
+    let sender = match desk.record(&headers, &body, instead.is_none()) {
         Ok(sender) => sender,
         Err(reason) => {
             desk.seen.send_modify(|seen| seen.refused.push(reason));
-            return StatusCode::UNAUTHORIZED;
+            return StatusCode::UNAUTHORIZED.into_response();
         }
     };
+    match instead {
+        None => {}
+        Some(Instead::Fail) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Some(Instead::Pause { seconds }) => {
+            let after = [("retry-after", seconds.to_string())];
+            return (StatusCode::TOO_MANY_REQUESTS, after).into_response();
+        }
+    }
     sleep(desk.delay).await;
     let mut held = desk.held.subscribe();
     held.wait_for(|held| !held.contains(&sender))
         .await
         .expect("this desk holds the sender");
-    StatusCode::NO_CONTENT
+    StatusCode::NO_CONTENT.into_response()
 }
 
 impl Desk {
-    fn record(&self, headers: &HeaderMap, body: &[u8]) -> Result<usize, String> {
+    fn record(&self, headers: &HeaderMap, body: &[u8], accepted: bool) -> Result<usize, String> {
         let header = |name: &str| {
             let value = headers.get(name).ok_or(format!("no {name}"))?;
             value.to_str().map_err(|error| error.to_string())
@@ -181,12 +226,17 @@ impl Desk {
             return Err(format!("the headers {told:?} are of another event"));
         }
         self.seen.send_modify(|seen| {
-            seen.arrivals.push(Arrival {
+            let list = match accepted {
+                true => &mut seen.arrivals,
+                false => &mut seen.turned_away,
+            };
+            list.push(Arrival {
                 at: Instant::now(),
                 sender,
                 id: event.id,
                 session: event.session,
                 seq: event.seq,
+                attempt: event.attempt,
             });
         });
         Ok(sender)

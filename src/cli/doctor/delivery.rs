@@ -8,6 +8,7 @@ use crate::cli::output;
 use crate::config::WorkerConfig;
 use crate::store::inspect::{SubscriptionSummary, WorkerStatus};
 use crate::subscription::built_in::is_built_in;
+use crate::subscription::limit;
 
 /// An append makes a partition that it lacks: nothing is lost without one, but the first event of
 /// the day waits for it.
@@ -69,6 +70,12 @@ pub(super) fn workers(workers: &[WorkerStatus], config: &WorkerConfig) -> Check 
     }
 }
 
+/// Subscriptions that have a limit.
+pub(super) fn limited(subscriptions: &[SubscriptionSummary]) -> usize {
+    let limited = |one: &&SubscriptionSummary| one.settings.get(limit::LIMIT).is_some();
+    subscriptions.iter().filter(limited).count()
+}
+
 /// One check for all that are well, one for each that is not.
 pub(super) fn subscriptions(
     subscriptions: &[SubscriptionSummary],
@@ -100,9 +107,18 @@ pub(super) fn subscriptions(
 fn subscription(subscription: &SubscriptionSummary, environment: &Environment) -> Check {
     const NAME: &str = "subscription";
     let name = &subscription.subscription;
-    let settings = &subscription.settings;
+    let settings = match limit::split(subscription.settings.clone()) {
+        Ok((_, settings)) => settings,
+        Err(error) => {
+            return Check::fail(
+                NAME,
+                format!("{name}: its limit cannot be read: {error}"),
+                "apply its file again with this release; its events wait",
+            );
+        }
+    };
     if !is_built_in(&subscription.adapter)
-        && let Err(error) = adapter::check(&subscription.adapter, settings)
+        && let Err(error) = adapter::check(&subscription.adapter, &settings)
     {
         return Check::fail(
             NAME,

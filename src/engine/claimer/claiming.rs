@@ -76,12 +76,14 @@ impl Session<'_> {
             if !full {
                 self.shared.idle.enter(self.connection_id);
             }
+            self.expect_gates(&routes);
             return Ok(());
         }
         let rooms: usize = places.routes().map(|(_, places)| places).sum();
         let limit = places.total().min(rooms);
         let claim_id = self.next_claim_id();
         let claimed = self.walk(now, claim_id, &walks, limit).await?;
+        self.expect_gates(&routes);
         if claimed.lanes.is_empty() {
             self.shared.idle.enter(self.connection_id);
             return Ok(());
@@ -96,6 +98,19 @@ impl Session<'_> {
                 .await?;
         }
         self.hand_out(claim_id, claimed, &routes, places).await
+    }
+
+    /// Routes that a limit or a breaker keeps from being claimed now are claimed when their turn comes.
+    fn expect_gates(&mut self, routes: &RouteTable) {
+        let now = Instant::now();
+        let gates = routes.iter().filter(|route| self.walks.takes(route));
+        let first = gates
+            .filter_map(|route| route.opens_at(&self.shared.limiter))
+            .filter(|at| *at > now)
+            .min();
+        if let Some(at) = first {
+            self.walks.expect(at);
+        }
     }
 
     async fn walk(
@@ -158,7 +173,8 @@ impl Session<'_> {
         CrashPoint::Claimed.pass();
         let batches = self.fetch(&positions).await?;
         CrashPoint::Fetched.pass();
-        let mark_at = Instant::now() + self.shared.settings.mark_after;
+        let mark_after = self.shared.settings.mark_after;
+        let mark_at = Instant::now() + mark_after;
         let mut lanes = Vec::with_capacity(LANES_PER_TASK);
         for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
             let Some(route) = routes.get(claimed.token.route) else {
@@ -167,6 +183,8 @@ impl Session<'_> {
             let Destination::Adapter(adapter) = &route.destination else {
                 unreachable!("handlers' routes are walked elsewhere")
             };
+            let hold = places.hold(claimed.lane_id, route);
+            let place = hold.place.clone();
             self.holdings.take(
                 claimed.lane_id,
                 Held {
@@ -176,7 +194,8 @@ impl Session<'_> {
                     suspect_claim: None,
                     mark_at,
                     marked: false,
-                    _hold: places.hold(claimed.lane_id, route),
+                    hold,
+                    mark_after,
                 },
             );
             let share = self.share(&events);
@@ -186,6 +205,7 @@ impl Session<'_> {
                 adapter: Arc::clone(adapter),
                 events,
                 share,
+                place,
                 context: Arc::clone(&self.context),
             };
             lanes.push(lane::run(lane));

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -21,7 +22,19 @@ pub struct Held {
     pub marked: bool,
     /// Counted here and not in the lane's task, so that a lane let go makes room before the next
     /// claim is considered.
-    pub _hold: LaneHold,
+    pub hold: LaneHold,
+    /// How long a delivery may take before it is marked.
+    pub mark_after: Duration,
+}
+
+impl Held {
+    /// When its delivery counts as slow; waiting for a limit is not delivering.
+    fn slow_at(&self) -> Instant {
+        match &self.hold.place {
+            Some(place) => self.mark_at.max(place.busy_from() + self.mark_after),
+            None => self.mark_at,
+        }
+    }
 }
 
 /// Keeps a claim's row until the last of its lanes is let go.
@@ -90,14 +103,14 @@ impl Holdings {
 
     /// When the first lane must be marked.
     pub fn mark_at(&self) -> Option<Instant> {
-        self.lanes.values().map(|held| held.mark_at).min()
+        self.lanes.values().map(Held::slow_at).min()
     }
 
     /// Lanes whose deliveries take long by now.
     pub fn slow(&self, now: Instant) -> Vec<(i64, Token)> {
         self.lanes
             .iter()
-            .filter(|(_, held)| held.mark_at <= now)
+            .filter(|(_, held)| held.slow_at() <= now)
             .map(|(lane_id, held)| (*lane_id, held.token))
             .collect()
     }

@@ -43,6 +43,8 @@ pub enum Request {
     Settle {
         settlement: Box<Settlement>,
         subscription_id: i32,
+        /// Where it is to be claimed when its delay is over.
+        punctual: bool,
         reply: oneshot::Sender<Reply>,
     },
     Suspect {

@@ -64,6 +64,7 @@ impl Session<'_> {
                 Request::Settle {
                     mut settlement,
                     subscription_id,
+                    punctual,
                     reply,
                 } => {
                     let Some(held) = self.holdings.get(settlement.lane_id) else {
@@ -80,6 +81,9 @@ impl Session<'_> {
                     if settlement.operation == Operation::Release && held.marked {
                         // Its token is in the future: whoever comes next should not wait for it.
                         settlement.operation = Operation::Yield;
+                    }
+                    if punctual {
+                        self.walks.expect(Instant::now() + settlement.delay);
                     }
                     lanes.push((*settlement, held.token));
                     replies.push((subscription_id, reply));
@@ -160,14 +164,9 @@ impl Session<'_> {
             lanes.iter().zip(&replies).zip(results)
         {
             self.holdings.end_suspicion(settlement.lane_id);
-            match settlement.operation {
-                // Only for a head that failed: a lane that an open append keeps busy has time.
-                Operation::Retry if settlement.error.is_some() => {
-                    self.walks.expect(Instant::now() + settlement.delay);
-                }
-                // Its token is due, and nobody rings for it.
-                Operation::Yield => self.walks.expect(Instant::now()),
-                _ => {}
+            // Its token is due, and nobody rings for it.
+            if settlement.operation == Operation::Yield {
+                self.walks.expect(Instant::now());
             }
             let stays = match (settlement.operation, result) {
                 (Operation::Keep, Settled::Done) => true,

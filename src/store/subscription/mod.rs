@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio_postgres::{GenericClient, Row};
 
-use crate::subscription::{Definition, Events, Exhaustion, Retry, Start};
+use crate::limit::Bucket;
+use crate::subscription::{Definition, Events, Exhaustion, Limit, Retry, Start, limit};
 
 use super::StoreError;
 
@@ -33,7 +34,9 @@ pub struct Subscription {
     pub events: Option<Vec<String>>,
     /// Event types of its stream that are never coalesced; `None`: every one.
     pub critical: Option<Vec<String>>,
+    /// The adapter's own.
     pub settings: serde_json::Value,
+    pub limits: Vec<Limit>,
     /// The wait after each failed attempt; the last one repeats. Never empty.
     pub retry_schedule: Vec<Duration>,
     /// 0: for ever.
@@ -51,6 +54,7 @@ pub struct Subscription {
 
 impl Subscription {
     fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let (limits, settings) = row::settings(row)?;
         Ok(Self {
             id: row.try_get("subscription_id")?,
             stream: row.try_get::<_, &str>("stream")?.into(),
@@ -60,7 +64,8 @@ impl Subscription {
             adapter: row.try_get("adapter")?,
             events: row.try_get("events")?,
             critical: row.try_get("critical")?,
-            settings: row.try_get("settings")?,
+            settings,
+            limits,
             retry_schedule: row::schedule(row)?,
             max_attempts: row::count(row, "max_attempts")?,
             on_exhausted: row.try_get("on_exhausted")?,
@@ -71,6 +76,16 @@ impl Subscription {
             removed: row.try_get("removed")?,
             start_from: row.try_get("start_from")?,
         })
+    }
+
+    /// What every send draws on.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        limit::buckets(&self.limits, &self.adapter, &self.settings)
+    }
+
+    /// Where it delivers to, as all who send there call it.
+    pub fn place(&self) -> String {
+        limit::destination(&self.adapter, &self.settings)
     }
 
     fn definition(self) -> Definition {
@@ -87,6 +102,7 @@ impl Subscription {
             coalesce: self.coalesce,
             concurrency: u32::try_from(self.concurrency).unwrap_or(u32::MAX),
             history: self.history,
+            limits: self.limits,
             settings: self.settings,
         }
     }

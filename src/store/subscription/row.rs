@@ -4,10 +4,11 @@
 use std::error::Error;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type, accepts};
 
-use crate::subscription::{Exhaustion, Start};
+use crate::subscription::{Exhaustion, Limit, Start, limit};
 
 type Unreadable = Box<dyn Error + Sync + Send>;
 
@@ -46,6 +47,23 @@ impl<'a> FromSql<'a> for Count {
 
 pub(super) fn count(row: &Row, column: &str) -> Result<u32, tokio_postgres::Error> {
     Ok(row.try_get::<_, Count>(column)?.0)
+}
+
+/// The column `settings`: the limits, and what is the adapter's own.
+struct Settings(Vec<Limit>, Value);
+
+impl<'a> FromSql<'a> for Settings {
+    accepts!(JSONB);
+
+    fn from_sql(sql_type: &Type, raw: &'a [u8]) -> Result<Self, Unreadable> {
+        let (limits, settings) = limit::split(Value::from_sql(sql_type, raw)?)?;
+        Ok(Self(limits, settings))
+    }
+}
+
+pub(super) fn settings(row: &Row) -> Result<(Vec<Limit>, Value), tokio_postgres::Error> {
+    let Settings(limits, settings) = row.try_get("settings")?;
+    Ok((limits, settings))
 }
 
 /// The column `retry_schedule_ms`.

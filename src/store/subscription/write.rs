@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
 use crate::store::StoreError;
-use crate::subscription::{ChangeKind, Definition, Retry, Step, StreamDefinition};
+use crate::subscription::{ChangeKind, Definition, Retry, Step, StreamDefinition, limit};
 
 pub const STREAM_PUT: &str = include_str!("../sql/stream_put.sql");
 pub const STREAM_NEEDS_LANES: &str = include_str!("../sql/stream_needs_lanes.sql");
@@ -113,9 +113,11 @@ async fn write(
         coalesce,
         concurrency,
         history,
+        limits,
         settings,
         ..
     } = definition;
+    let settings = limit::join(limits, settings.clone());
     let mut parameters = target.to_vec();
     if id.is_none() {
         parameters.push(name);
@@ -131,7 +133,7 @@ async fn write(
         adapter,
         &events,
         &start,
-        settings,
+        &settings,
         &schedule,
         &max_attempts,
         &on_exhausted,

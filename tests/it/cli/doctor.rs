@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::{finish, json_lines, run, run_with_input, subscribed};
-use crate::support::TestDb;
+use crate::support::{RedisServer, TestDb};
 
 const ARGS: [&str; 3] = ["doctor", "--output", "json"];
 
@@ -36,20 +36,33 @@ async fn a_database_that_is_well_passes() {
     }
     assert_eq!(status(&checks, "workers"), "warn");
     assert!(!checks.iter().any(|check| check["check"] == "redis"));
-    let variables = [("DATABASE_URL", db.url()), ("REDIS_URL", "redis://cache")];
-    let checks = finish(&variables, &ARGS, "").await.json();
-    assert_eq!(status(&checks, "redis"), "ok");
-    assert!(
-        checks[0]["found"]
-            .as_str()
-            .unwrap()
-            .contains("does not use it")
-    );
     let text = run(&db, &["doctor"]).await;
     assert!(
         text.text().contains("warn  workers: none is running; do: "),
         "{text:?}"
     );
+}
+
+#[tokio::test]
+async fn redis_is_looked_at_where_it_is_configured_and_missed_where_a_limit_needs_it() {
+    let db = subscribed(&["audit"]).await;
+    let mut redis = RedisServer::start();
+    let url = redis.url();
+    let variables = [("DATABASE_URL", db.url()), ("REDIS_URL", &url)];
+    assert_eq!(
+        status(&finish(&variables, &ARGS, "").await.json(), "redis"),
+        "ok"
+    );
+    redis.kill();
+    assert_eq!(
+        status(&finish(&variables, &ARGS, "").await.json(), "redis"),
+        "warn"
+    );
+    let limited = "UPDATE lanekeeper.subscription SET settings = settings || '{\"limit\": [{\"rate\": \"1/s\"}]}'";
+    db.connect().await.batch_execute(limited).await.unwrap();
+    let checks = run(&db, &ARGS).await.json();
+    assert_eq!(status(&checks, "redis"), "warn");
+    assert_eq!(status(&checks, "subscriptions"), "ok");
 }
 
 #[tokio::test]

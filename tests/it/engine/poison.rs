@@ -5,11 +5,24 @@ use std::time::Duration;
 
 use lanekeeper::adapter::Verdict;
 use lanekeeper::adapter::fake::Fake;
+use lanekeeper::engine::WorkerSettings;
+use lanekeeper::limit::BreakerSettings;
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;
 
 const OTHERS: i64 = 1000;
+
+/// A destination that fails a thousand sessions and accepts none would be left alone.
+fn settings() -> WorkerSettings {
+    WorkerSettings {
+        breaker: BreakerSettings {
+            lanes: 0,
+            ..BreakerSettings::default()
+        },
+        ..WorkerSettings::default()
+    }
+}
 
 /// Fails for ever: the poisoned head twice a second, so that it is always being tried again.
 fn failing() -> Fake {
@@ -63,7 +76,7 @@ async fn pages(bed: &Bed) -> i64 {
 /// What it costs to deliver five events to each of the others.
 async fn cost(bed: &Bed) -> i64 {
     let before = pages(bed).await;
-    let worker = bed.worker().await;
+    let worker = bed.worker_with(settings()).await;
     enqueue(bed, "other", OTHERS, 5).await;
     // Asked of the destination: a question to the database would be counted.
     wait_until(LIMIT, "the others are complete", async || {
@@ -84,7 +97,7 @@ async fn a_poisoned_session_and_a_thousand_blocked_lanes_cost_the_others_nothing
     bed.fake = failing();
     enqueue(&bed, "poison", 1, 10_000).await;
     enqueue(&bed, "blocked", 1000, 2).await;
-    let worker = bed.worker().await;
+    let worker = bed.worker_with(settings()).await;
     let watching = bed.db.connect().await;
     wait_until(LIMIT, "each has failed", async || {
         let failed = "SELECT count(*) FROM lanekeeper.progress WHERE attempts > 0";

@@ -104,6 +104,7 @@ pub fn definition(retry: Retry) -> Definition {
         coalesce: true,
         concurrency: 64,
         history: false,
+        limits: Vec::new(),
         settings: serde_json::json!({}),
     }
 }

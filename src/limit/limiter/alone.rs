@@ -1,0 +1,196 @@
+//! A process on its own: its share of each limit, and what it remembers so that Redis need not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Answer, HORIZON, Limiter, Mode, Place, Slot, UNKNOWN, locked, micros, unknown};
+use crate::limit::bucket::Bucket;
+use crate::limit::link::Report;
+use crate::limit::meter::{self, Meter, Micros, Outcome, Pace};
+use crate::limit::share::Share;
+
+/// With Redis a turn may come long before what one process says on its own.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Until a process asks again whose share of a bucket is nothing.
+const ELSEWHERE: Duration = Duration::from_secs(2);
+/// Buckets that were not used for so long are forgotten, when there are many.
+const FORGET_AFTER: Duration = Duration::from_secs(86_400);
+const REMEMBERED: usize = 4_096;
+
+/// What this process knows of a bucket.
+pub(super) struct Known {
+    bucket: Bucket,
+    meter: Meter,
+    sent_at: Option<Instant>,
+    /// The last send was alone, and this is how much of the bucket it takes.
+    alone: Option<Duration>,
+    silent_until: Option<Instant>,
+    used_at: Instant,
+}
+
+impl Limiter {
+    pub(super) fn ask_alone(&self, buckets: &[Bucket], slot: Option<Slot>) -> Answer {
+        let now = Instant::now();
+        let mode = locked(&self.mode);
+        let from = match &*mode {
+            Mode::Alone { from } => *from,
+            Mode::Shared(_) | Mode::Joining => return unknown(UNKNOWN),
+        };
+        let fleet = match self.fleet(true) {
+            Ok(fleet) => fleet,
+            Err(after) => return unknown(after),
+        };
+        if now < from {
+            // Not until then: Redis may be there before.
+            return unknown(UNKNOWN.min(from - now));
+        }
+        let slot = match slot {
+            Some(Slot(Place::Alone(slot))) => Some(slot),
+            _ => None,
+        };
+        let mut paces = Vec::with_capacity(buckets.len());
+        for bucket in buckets {
+            let Some(spacing) = Share::of(bucket, fleet.replicas).alone(fleet.rank) else {
+                return Answer::Elsewhere { again: ELSEWHERE };
+            };
+            let tolerance = match fleet.replicas {
+                1 => bucket.tolerance(),
+                _ => Duration::ZERO,
+            };
+            paces.push((spacing, tolerance));
+        }
+        let mut known = locked(&self.known);
+        let mut meters: Vec<(Meter, Pace)> = buckets
+            .iter()
+            .zip(&paces)
+            .map(|(bucket, (spacing, tolerance))| {
+                let pace = Pace {
+                    interval: micros(*spacing),
+                    tolerance: micros(*tolerance),
+                };
+                let mut meter = Self::known(&mut known, bucket, now).meter;
+                // What went out before it was alone is not known here: it begins empty.
+                meter.due = meter
+                    .due
+                    .max(self.at(from) + pace.interval + pace.tolerance);
+                (meter, pace)
+            })
+            .collect();
+        let outcome = meter::ask(&mut meters, self.at(now), slot, micros(HORIZON));
+        for (bucket, (meter, _)) in buckets.iter().zip(meters) {
+            Self::known(&mut known, bucket, now).meter = meter;
+        }
+        drop(known);
+        match outcome {
+            Outcome::Go => {
+                self.sent(buckets, now, |i| Some(paces[i].0));
+                Answer::Go
+            }
+            Outcome::Wait { slot } => Answer::Wait {
+                until: self.instant(slot),
+                slot: Some(Slot(Place::Alone(slot))),
+            },
+            Outcome::Later { at, bucket } => {
+                let after = self.instant(at).saturating_duration_since(now);
+                let longest = match self.redis {
+                    Some(_) => LOOK_AGAIN,
+                    None => after,
+                };
+                Answer::Later {
+                    after: after.min(longest),
+                    bucket,
+                }
+            }
+        }
+    }
+
+    pub(super) fn known<'k>(
+        known: &'k mut HashMap<Arc<str>, Known>,
+        bucket: &Bucket,
+        now: Instant,
+    ) -> &'k mut Known {
+        if known.len() > REMEMBERED && !known.contains_key(&bucket.key) {
+            known.retain(|_, known| now - known.used_at < FORGET_AFTER);
+        }
+        let entry = known
+            .entry(Arc::clone(&bucket.key))
+            .or_insert_with(|| Known {
+                bucket: bucket.clone(),
+                meter: Meter::default(),
+                sent_at: None,
+                alone: None,
+                silent_until: None,
+                used_at: now,
+            });
+        entry.used_at = now;
+        if entry.bucket != *bucket {
+            entry.bucket = bucket.clone();
+        }
+        entry
+    }
+
+    pub(super) fn sent(
+        &self,
+        buckets: &[Bucket],
+        now: Instant,
+        alone: impl Fn(usize) -> Option<Duration>,
+    ) {
+        let mut known = locked(&self.known);
+        for (i, bucket) in buckets.iter().enumerate() {
+            let entry = Self::known(&mut known, bucket, now);
+            entry.sent_at = Some(now);
+            entry.alone = alone(i);
+        }
+    }
+
+    pub(super) fn learn(&self, buckets: &[Bucket], silences: &[Duration], now: Instant) {
+        let mut known = locked(&self.known);
+        for (bucket, silence) in buckets.iter().zip(silences) {
+            if silence.is_zero() {
+                continue;
+            }
+            let until = now + *silence;
+            let entry = Self::known(&mut known, bucket, now);
+            entry.meter.silent = entry.meter.silent.max(self.at(until));
+            entry.silent_until = entry.silent_until.max(Some(until));
+        }
+    }
+
+    /// What Redis may not know, or not any more.
+    pub(super) fn reports(&self) -> Vec<Report> {
+        let now = Instant::now();
+        let known = locked(&self.known);
+        let reports = known.values().filter_map(|known| {
+            let bucket = known.bucket.clone();
+            let age = known.sent_at.map(|at| now - at);
+            let owed = match (known.alone, age) {
+                (Some(spacing), Some(age)) => u32::from(age < spacing),
+                _ => 0,
+            };
+            let reach = bucket.rate.interval() + bucket.tolerance();
+            let used_up = age.map_or(Duration::ZERO, |age| reach.saturating_sub(age));
+            let silent = known
+                .silent_until
+                .map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+            let empty = owed == 0 && used_up.is_zero() && silent.is_zero();
+            (!empty).then_some(Report {
+                bucket,
+                owed,
+                used_up,
+                silent,
+            })
+        });
+        reports.collect()
+    }
+
+    pub(super) fn at(&self, instant: Instant) -> Micros {
+        micros(instant.saturating_duration_since(self.origin))
+    }
+
+    pub(super) fn instant(&self, at: Micros) -> Instant {
+        self.origin + Duration::from_micros(u64::try_from(at).unwrap_or(0))
+    }
+}

@@ -1,0 +1,150 @@
+//! Breakers, asked and told by lanes: together with the others at Redis, or alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::{Limiter, Mode, locked};
+use crate::limit::breaker::{Breakers, PROBE, Passage};
+use crate::limit::circuit::{CircuitView, Happened, Told};
+use crate::limit::link::Link;
+
+/// Whether a delivery may begin, and as what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Free,
+    /// It is the probe: what comes of it decides for all.
+    Probe,
+    Shut,
+}
+
+impl Limiter {
+    /// What a claim may expect of a destination.
+    pub fn passage(&self, destination: &str) -> Passage {
+        if !self.any_circuit.load(Ordering::Acquire) {
+            return Passage::Free;
+        }
+        locked(&self.breakers).passage(destination, Instant::now())
+    }
+
+    /// Changes what is known of circuits.
+    fn change<T>(&self, change: impl FnOnce(&mut Breakers) -> T) -> T {
+        let mut breakers = locked(&self.breakers);
+        let changed = change(&mut breakers);
+        self.any_circuit
+            .store(!breakers.is_empty(), Ordering::Release);
+        changed
+    }
+
+    /// Asks for a delivery to a destination.
+    pub async fn admit(&self, destination: &Arc<str>) -> Admission {
+        match self.passage(destination) {
+            Passage::Free => return Admission::Free,
+            Passage::Shut { .. } => return Admission::Shut,
+            Passage::Probe => {}
+        }
+        let told = self.happened(destination, Happened::Probe).await;
+        let now = Instant::now();
+        self.change(|breakers| match told {
+            // At Redis it is closed.
+            Some(Told { shut: None, .. }) => {
+                breakers.succeeded(destination);
+                Admission::Free
+            }
+            Some(Told {
+                yes: false,
+                shut: Some(shut),
+            }) => {
+                breakers.probed(destination, now + shut);
+                Admission::Shut
+            }
+            Some(Told { yes: true, .. }) => {
+                breakers.probed(destination, now + PROBE);
+                Admission::Probe
+            }
+            None => match breakers.passage(destination, now) {
+                // Somebody in this process was faster.
+                Passage::Shut { .. } => Admission::Shut,
+                Passage::Free => Admission::Free,
+                Passage::Probe => {
+                    breakers.probed(destination, now + PROBE);
+                    Admission::Probe
+                }
+            },
+        })
+    }
+
+    /// A delivery failed in a way that time may mend.
+    pub async fn failed(&self, destination: &Arc<str>, lane_id: i64, probe: bool) {
+        if self.breaker.lanes == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let settings = self.breaker;
+        let alone =
+            self.change(|breakers| breakers.failed(destination, lane_id, probe, &settings, now));
+        let told = self
+            .happened(destination, Happened::Failed { lane_id, probe })
+            .await;
+        if let Some(Told {
+            shut: Some(shut), ..
+        }) = told
+        {
+            self.change(|breakers| breakers.opened(destination, now + shut));
+        }
+        if told.map_or(alone, |told| told.yes) {
+            tracing::warn!(
+                %destination, lanes = self.breaker.lanes,
+                "circuit opened: the destination failed so many sessions in a row. Its events wait, no attempt is \
+                 burnt, and one of them tries it from time to time"
+            );
+        }
+    }
+
+    /// A destination accepted something, or refused it for good.
+    pub async fn succeeded(&self, destination: &Arc<str>) {
+        let any = self.any_circuit.load(Ordering::Acquire);
+        if !any || !locked(&self.breakers).is_known(destination) {
+            return;
+        }
+        let alone = self.change(|breakers| breakers.succeeded(destination));
+        let told = self.happened(destination, Happened::Succeeded).await;
+        if told.map_or(alone, |told| told.yes) {
+            tracing::info!(%destination, "circuit closed: the destination answers again");
+        }
+    }
+
+    /// `None`: this process is alone.
+    async fn happened(&self, destination: &str, happened: Happened) -> Option<Told> {
+        let link = match &*locked(&self.mode) {
+            Mode::Shared(link) => Arc::clone(link),
+            Mode::Alone { .. } | Mode::Joining => return None,
+        };
+        match link.circuit(destination, happened, &self.breaker).await {
+            Ok(told) => Some(told),
+            Err(error) => {
+                self.lose(&link, &error);
+                None
+            }
+        }
+    }
+
+    /// What all processes at Redis found.
+    pub(super) async fn look_at_circuits(&self, link: &Arc<Link>) {
+        match link.circuits().await {
+            Ok(found) => {
+                let listed: Vec<_> = found
+                    .into_iter()
+                    .map(
+                        |CircuitView {
+                             destination, open, ..
+                         }| (destination, open),
+                    )
+                    .collect();
+                self.change(|breakers| breakers.learn(&listed, Instant::now()));
+            }
+            Err(error) => self.lose(link, &error),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Being at Redis: connecting, showing that this process is there, leaving when it is not as it should
+//! be, and coming back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{HORIZON, Limiter, Mode, locked};
+use crate::limit::link::{Link, LinkError, PRESENT, RedisSettings};
+
+/// Between two signs of life at Redis.
+const BEAT: Duration = Duration::from_millis(250);
+/// How long Redis must answer steadily before it is trusted again.
+const STEADY: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(100);
+const RECONNECT: Duration = Duration::from_millis(250);
+
+impl Limiter {
+    /// Redis did not do as it should: alone from when nobody counts this process as present any more.
+    pub(super) fn lose(&self, link: &Arc<Link>, error: &LinkError) {
+        let mut mode = locked(&self.mode);
+        match &*mode {
+            Mode::Shared(current) if Arc::ptr_eq(current, link) => {}
+            _ => return,
+        }
+        let timeout = self.redis.as_ref().map_or(PRESENT, |redis| redis.timeout);
+        *mode = Mode::Alone {
+            from: Instant::now() + timeout + PRESENT,
+        };
+        drop(mode);
+        link.lost.cancel();
+        self.times_alone.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            replicas = self.replicas(),
+            "Redis is away: limits go on in this process, with its share of each rate; nothing is lost, and it \
+             returns by itself"
+        );
+    }
+
+    /// Keeps the connection to Redis until `ended`.
+    pub async fn run(&self, ended: CancellationToken) {
+        let Some(redis) = &self.redis else {
+            tracing::info!(
+                "no Redis is configured (redis.url): a limit is divided by the number of workers, each keeps to its share"
+            );
+            return;
+        };
+        let mut told = false;
+        loop {
+            let error = tokio::select! {
+                () = ended.cancelled() => return,
+                error = self.stay(redis) => error,
+            };
+            if let Err(error) = error {
+                if !told {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Redis cannot be used yet: each worker keeps to its share of the limits until it can"
+                    );
+                }
+                told = true;
+            } else {
+                told = false;
+            }
+            tokio::select! {
+                () = ended.cancelled() => return,
+                () = sleep(RECONNECT) => {}
+            }
+        }
+    }
+
+    /// Ok: it was shared for a while, and is not any more.
+    async fn stay(&self, redis: &RedisSettings) -> Result<(), LinkError> {
+        let link = Arc::new(Link::open(redis).await?);
+        if self.times_alone.load(Ordering::Relaxed) > 0 {
+            let since = Instant::now();
+            while since.elapsed() < STEADY {
+                sleep(LOOK).await;
+                link.look_at_clock().await?;
+            }
+        }
+        self.join(&link).await?;
+        tracing::info!("limits are shared over Redis");
+        loop {
+            tokio::select! {
+                () = link.lost.cancelled() => return Ok(()),
+                () = sleep(BEAT) => {}
+            }
+            let shown = link
+                .take(self.worker_id, self.replicas(), &[], None, HORIZON)
+                .await;
+            match shown {
+                Ok(_) => self.look_at_circuits(&link).await,
+                Err(error) => self.lose(&link, &error),
+            }
+        }
+    }
+
+    pub(super) async fn join(&self, link: &Arc<Link>) -> Result<(), LinkError> {
+        let from = match std::mem::replace(&mut *locked(&self.mode), Mode::Joining) {
+            Mode::Alone { from } => from,
+            Mode::Shared(_) | Mode::Joining => Instant::now() + PRESENT,
+        };
+        let reports = self.reports();
+        let told = match reports.is_empty() {
+            true => Ok(()),
+            false => link.report(&reports).await,
+        };
+        *locked(&self.mode) = match &told {
+            Ok(()) => Mode::Shared(Arc::clone(link)),
+            Err(_) => Mode::Alone { from },
+        };
+        told
+    }
+}

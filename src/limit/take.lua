@@ -1,0 +1,102 @@
+-- Whether a send may go now, on Redis' own clock: one decision over all buckets that it needs, all or
+-- none. How it is decided, and what the numbers mean is in src/limit/meter.rs, which decides the same for one process.
+--
+-- KEYS  1 the processes that reach this Redis, by when they last did; 2 what is known of this Redis;
+--       3… the buckets. One hash tag, hence one slot.
+-- ARGV  1 who asks; 2 the server's run id, as of the connection; 3 replicas; 4 not after this instant;
+--       5 how long a process counts as present; 6 how far ahead slots are given; 7 the asker's slot, or 0;
+--       then for each bucket: interval, tolerance, what one process may send on its own in a window, how
+--       many of them may, what all may send in a window, the window. Instants and times are microseconds.
+-- Returns what is to be done (0 go, 1 wait until the slot, 2 ask later, 3 asked too late: nothing was
+--       done), Redis' now, the microseconds until then, the slot, which bucket it is for, and for each
+--       bucket how long its destination asked for silence yet.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local replicas, slot = tonumber(ARGV[3]), tonumber(ARGV[7])
+if now > tonumber(ARGV[4]) then return {3, now, 0, 0, 0} end
+
+local function text(number) return string.format('%.0f', number) end
+
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(now - tonumber(ARGV[5])))
+redis.call('ZADD', KEYS[1], text(now), ARGV[1])
+local present = redis.call('ZCARD', KEYS[1])
+local absent = math.max(0, replicas - present)
+
+-- What went out before is not known of a server that is new or lost its memory, and not all of it while
+-- some were on their own: until then buckets count as empty.
+local known = redis.call('HMGET', KEYS[2], 'run', 'lost', 'joined', 'absent')
+local lost, joined = tonumber(known[2]) or now, tonumber(known[3]) or 0
+if known[1] ~= ARGV[2] then lost = now end
+if absent == 0 and known[4] and known[4] ~= '0' then joined = now end
+lost, joined = math.min(lost, now), math.min(joined, now)
+if known[1] ~= ARGV[2] or known[4] ~= text(absent) then
+    redis.call('HSET', KEYS[2], 'run', ARGV[2], 'lost', text(lost), 'joined', text(joined), 'absent', text(absent))
+end
+
+local buckets, silences = {}, {}
+local free, line, shortest, binding = 0, 0, nil, 0
+for i = 3, #KEYS do
+    local at = 8 + (i - 3) * 6
+    local interval, tolerance = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+    if absent > 0 then
+        local own, participants = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+        local left = math.max(1, tonumber(ARGV[at + 4]) - own * math.min(absent, participants))
+        interval = math.max(interval * replicas / present, tonumber(ARGV[at + 5]) / left)
+        tolerance = 0
+    end
+    local stored = redis.call('HMGET', KEYS[i], 'due', 'line', 'silent')
+    -- A clock that was set back would hold everything up until it is there again.
+    local latest = now + tolerance + (replicas + 1) * interval
+    local due = math.min(tonumber(stored[1]) or 0, latest)
+    local bucket = {
+        interval = interval,
+        due = math.max(due, joined + tolerance, lost + tolerance + math.min(interval, 1000000)),
+        line = math.min(tonumber(stored[2]) or 0, now + tonumber(ARGV[6]) + interval),
+        silent = tonumber(stored[3]) or 0,
+    }
+    bucket.free = math.max(bucket.due - tolerance, bucket.silent)
+    buckets[#buckets + 1] = bucket
+    silences[#silences + 1] = math.max(0, math.ceil(bucket.silent - now))
+    local ready = math.max(bucket.free, bucket.line)
+    if ready > math.max(free, line) then binding = i - 3 end
+    free, line = math.max(free, bucket.free), math.max(line, bucket.line)
+    shortest = math.min(shortest or interval, interval)
+end
+
+local function answer(what, wait, given)
+    return {what, now, math.ceil(wait), math.ceil(given), binding, unpack(silences)}
+end
+
+local function store(i)
+    local bucket = buckets[i]
+    redis.call('HSET', KEYS[i + 2], 'due', text(bucket.due), 'line', text(bucket.line), 'silent', text(bucket.silent))
+    -- A bucket that nobody asks for is full long before it is forgotten.
+    local last = math.max(bucket.due, bucket.line, bucket.silent) - now
+    redis.call('PEXPIRE', KEYS[i + 2], text(math.max(0, last) / 1000 + 600000))
+end
+
+local at, place = math.max(free, line), slot == 0
+if slot > 0 then
+    if slot > now and slot >= free then return answer(1, slot - now, slot) end
+    -- Too late by so much that others have their turn by then: to the end of the line.
+    place = free - now >= (shortest or 0)
+    if not place then at = free end
+end
+if at <= now then
+    for i, bucket in ipairs(buckets) do
+        bucket.due = math.max(bucket.due, now) + bucket.interval
+        store(i)
+    end
+    return answer(0, 0, 0)
+end
+if at - now > tonumber(ARGV[6]) then return answer(2, at - now, 0) end
+if place then
+    for i, bucket in ipairs(buckets) do
+        -- One that is free long before keeps its place for others.
+        if at <= math.max(bucket.free, bucket.line, now) + bucket.interval then
+            bucket.line = at + bucket.interval
+            store(i)
+        end
+    end
+end
+return answer(1, at - now, at)

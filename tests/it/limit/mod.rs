@@ -1,0 +1,10 @@
+//! G1 to G4, C8, I10: limits and breakers over processes and over Redis' absence. Each test has a Redis
+//! of its own, which it may kill.
+
+mod alone;
+mod breaker;
+mod ground;
+mod long_form;
+mod pause;
+mod shared;
+mod waiting;
