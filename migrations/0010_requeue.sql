@@ -398,6 +398,10 @@ BEGIN
                 WHERE c.connection_id = ANY (v_gone)
                   -- Nothing but other charges happened to the head since the claim.
                   AND p.version - u.version = p.crashes - u.crashes
+                  -- Several workers may have died of a neighbour before the first of them was charged for.
+                  -- What they held among others becomes suspect by that and no more: only a death of a
+                  -- worker that delivered it alone goes beyond.
+                  AND (p.crashes < 2 OR u.crashes >= 2)
                   AND p.parked_at IS NULL AND u.lane_id = ANY (v_lanes)
                   -- A lane that was only being looked at has no head to charge.
                   AND (p.requeued_after IS NOT NULL OR EXISTS (

@@ -1,6 +1,8 @@
 //! Every statement of the store: that the server takes it, that it says what it is for, and (I9)
 //! that the cost of the hot ones does not depend on what has piled up.
 
+mod charges;
+mod connection;
 mod housekeeping;
 mod loaded;
 mod plans;

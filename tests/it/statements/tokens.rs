@@ -1,95 +1,13 @@
 //! What a claim makes of tokens: each is taken once, none is passed over, none is made twice (I9, I13).
 
-use std::time::Duration;
+use lanekeeper::store::claim::Bound;
+use lanekeeper::store::settle::Settled;
 
-use lanekeeper::store::claim::{self, Bound, Claimed, ClaimedLane, RouteWalk};
-use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
-use lanekeeper::store::worker;
-use tokio_postgres::{Client, Statement};
-
+use super::connection::{Connection, ids};
 use crate::engine::bed::{Bed, LIMIT};
 use crate::support::wait_until;
 
 const LANES: i64 = 30;
-
-/// A lane connection by hand.
-struct Connection {
-    client: Client,
-    claim: Statement,
-    settle: Statement,
-    unlock: Statement,
-    connection_id: i64,
-    claims: i64,
-}
-
-impl Connection {
-    async fn open(bed: &Bed) -> Self {
-        let client = bed.db.connect().await;
-        let worker_id = worker::new_worker_id(&client).await.unwrap();
-        Self {
-            claim: claim::prepare(&client).await.unwrap(),
-            settle: settle::prepare(&client).await.unwrap(),
-            unlock: client.prepare(settle::UNLOCK).await.unwrap(),
-            connection_id: worker::open_lane_connection(&client, worker_id)
-                .await
-                .unwrap(),
-            client,
-            claims: 0,
-        }
-    }
-
-    async fn claim(&mut self, bound: Bound, limit: i32) -> Claimed {
-        self.claims += 1;
-        let walk = RouteWalk {
-            route: 1,
-            room: limit,
-            bound,
-        };
-        let (id, claims) = (self.connection_id, self.claims);
-        claim::claim(&self.client, &self.claim, id, claims, &[walk], limit, &[])
-            .await
-            .unwrap()
-    }
-
-    async fn yield_all(&self, lanes: &[ClaimedLane]) -> Vec<Settled> {
-        let yields: Vec<_> = lanes
-            .iter()
-            .map(|lane| (yielded(lane), lane.token))
-            .collect();
-        settle::settle(&self.client, &self.settle, 1, &yields)
-            .await
-            .unwrap()
-    }
-
-    async fn unlock(&self, lanes: &[i64]) {
-        let (id, claims) = (self.connection_id, [self.claims]);
-        settle::unlock(&self.client, &self.unlock, lanes, id, &claims)
-            .await
-            .unwrap();
-    }
-}
-
-fn yielded(lane: &ClaimedLane) -> Settlement {
-    Settlement {
-        lane_id: lane.lane_id,
-        session_id: lane.session_id,
-        version: lane.version,
-        operation: Operation::Yield,
-        changed: false,
-        cursor: lane.cursor,
-        cursor_day: lane.cursor_day,
-        attempts: 0,
-        crashes: 0,
-        delay: Duration::ZERO,
-        error: None,
-        history_from: None,
-        outcomes: Vec::new(),
-    }
-}
-
-fn ids(lanes: &[ClaimedLane]) -> Vec<i64> {
-    lanes.iter().map(|lane| lane.lane_id).collect()
-}
 
 /// Lanes with a token each, all of one instant, and due for longer than the walk's bound stays behind.
 async fn bed() -> Bed {
