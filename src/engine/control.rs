@@ -7,6 +7,7 @@
 //!
 //! What this worker's other tasks gave up, and its own predecessor, it ends at the server first (I13).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub(super) const TICK: Duration = Duration::from_millis(500);
 /// How long the control connection may take to answer before it is given up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
+/// Between two log lines on a subscription that this worker cannot deliver.
+const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(600);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -83,6 +86,7 @@ async fn control(
     let mut housekeeping_at = Instant::now();
     let mut changes_at = Instant::now();
     let mut finishing: Option<JoinHandle<()>> = None;
+    let mut refusals = Refusals::default();
     loop {
         ticks.tick().await;
         let now = Instant::now();
@@ -96,7 +100,7 @@ async fn control(
                 shared.limiter.set_fleet(fleet);
                 end_frozen(client, shared).await;
             }
-            reload(client, shared, source).await?;
+            reload(client, shared, source, &mut refusals).await?;
             end_given_up(client, shared).await;
             take_over(client, shared).await
         })
@@ -164,10 +168,15 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// When it was last said of which version of a subscription that it cannot be delivered here. It is tried
+/// again at every tick, for what it lacks may come.
+type Refusals = HashMap<(i32, i64), Instant>;
+
 async fn reload(
     client: &Client,
     shared: &Shared,
     source: &dyn DestinationSource,
+    refusals: &mut Refusals,
 ) -> Result<(), StoreError> {
     let subscriptions = subscription::load(client).await?;
     let current = shared.routes();
@@ -175,10 +184,15 @@ async fn reload(
         source
             .build(subscription)
             .inspect_err(|error| {
-                tracing::error!(
-                    subscription = %subscription.name, error = &**error,
-                    "this worker cannot deliver the subscription; its events wait"
-                );
+                let version = (subscription.id, subscription.version);
+                let said_at = refusals.get(&version);
+                if said_at.is_none_or(|at| at.elapsed() > REFUSED_AGAIN) {
+                    refusals.insert(version, Instant::now());
+                    tracing::error!(
+                        subscription = %subscription.name, error = &**error,
+                        "this worker cannot deliver the subscription; its events wait"
+                    );
+                }
             })
             .ok()
     });

@@ -247,6 +247,10 @@ impl Runner {
         if self.context.stopping.is_cancelled() {
             return Ending::Stopped(Stop::new(Operation::Release));
         }
+        if self.route.is_replaced() {
+            // Whoever claims it next goes by what is true then.
+            return Ending::Stopped(Stop::new(Operation::Yield));
+        }
         let (seq, day) = (fetched.seq, fetched.day);
         let crashes = self.progress.crashes;
         if crashes >= self.context.settings.max_crashes {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::time::Instant;
 
@@ -22,9 +22,15 @@ pub struct Route {
     pub gate: Arc<Gate>,
     /// Lanes held over all lane connections; shared by all versions of the subscription.
     held: Arc<AtomicUsize>,
+    replaced: AtomicBool,
 }
 
 impl Route {
+    /// Its subscription was paused, removed or changed: nothing more is delivered by this version of it.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Relaxed)
+    }
+
     pub fn id(&self) -> i32 {
         self.subscription.id
     }
@@ -108,6 +114,8 @@ impl Drop for Hold {
 #[derive(Default)]
 pub struct RouteTable {
     routes: HashMap<i32, Arc<Route>>,
+    /// Lanes still held of subscriptions that are not delivered now. They count when one comes back.
+    parted: HashMap<i32, Arc<AtomicUsize>>,
 }
 
 impl RouteTable {
@@ -150,7 +158,10 @@ impl RouteTable {
                 );
                 continue;
             }
-            let held = known.map_or_else(Arc::default, |route| Arc::clone(&route.held));
+            let held = known
+                .map(|route| &route.held)
+                .or_else(|| self.parted.get(&subscription.id))
+                .map_or_else(Arc::default, Arc::clone);
             // Another limit has another gate: what the old one kept back may go.
             let buckets = subscription.buckets();
             let gate = known
@@ -167,10 +178,30 @@ impl RouteTable {
                     destination,
                     gate,
                     held,
+                    replaced: AtomicBool::new(false),
                 }),
             );
         }
-        Self { routes }
+        let held = self.routes.iter().map(|(id, route)| (id, &route.held));
+        let parted = held
+            .chain(&self.parted)
+            .filter(|(id, held)| !routes.contains_key(id) && held.load(Ordering::Relaxed) > 0)
+            .map(|(id, held)| (*id, Arc::clone(held)))
+            .collect();
+        Self { routes, parted }
+    }
+
+    /// Marks the routes that `next` has no more, or in another version.
+    pub fn give_way(&self, next: &Self) {
+        for (id, route) in &self.routes {
+            let stays = next
+                .routes
+                .get(id)
+                .is_some_and(|next| Arc::ptr_eq(next, route));
+            if !stays {
+                route.replaced.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether both tables hold the same versions.

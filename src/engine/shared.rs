@@ -101,9 +101,12 @@ impl Shared {
         Arc::clone(&self.routes.borrow())
     }
 
-    /// Replaces the routes; claims that are under way finish with the old ones.
+    /// Replaces the routes. A lane that is held on one that is there no more, or in another version,
+    /// finishes the delivery that is under way and lets go.
     pub fn set_routes(&self, routes: RouteTable) {
-        self.routes.send_replace(Arc::new(routes));
+        let routes = Arc::new(routes);
+        let before = self.routes.send_replace(Arc::clone(&routes));
+        before.give_way(&routes);
         self.wake_all();
     }
 

@@ -254,6 +254,10 @@ impl Session<'_> {
                 let stop = Stop::new(Operation::Release);
                 return self.settle(&lane, &mut progress, stop).await.map(drop);
             }
+            if route.is_replaced() {
+                let stop = Stop::new(Operation::Yield);
+                return self.settle(&lane, &mut progress, stop).await.map(drop);
+            }
         }
         let behind = if nothing_left {
             i64::MAX

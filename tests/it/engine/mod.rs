@@ -14,6 +14,7 @@ mod idle;
 mod limits;
 mod new_sessions;
 mod ordering;
+mod pausing;
 mod plain_lanes;
 mod poison;
 mod requeue;
