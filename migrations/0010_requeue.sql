@@ -518,13 +518,15 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
             WHEN e.seq <= p.cursor THEN coalesce(o.kind, CASE
                 WHEN s.events IS NULL OR e.event_type = ANY (s.events) THEN 'delivered' ELSE 'filtered' END)
             WHEN NOT (s.events IS NULL OR e.event_type = ANY (s.events)) THEN 'filtered'
-            WHEN e.seq > head.seq THEN 'pending'
+            WHEN e.seq > head.seq OR p.requeued_after < head.seq THEN 'pending'
             WHEN p.parked_at IS NOT NULL THEN 'parked'
             WHEN p.retry_at > clock_timestamp() THEN 'retrying'
             WHEN EXISTS (SELECT FROM lanekeeper.held_lane AS h WHERE h.lane_id = l.lane_id) THEN 'delivering'
             ELSE 'pending' END AS state,
-       CASE WHEN e.seq = head.seq THEN p.attempts END AS attempts,
-       coalesce(o.error, CASE WHEN e.seq = head.seq THEN p.last_error END) AS error,
+       -- They are the requeued dead letter's where one comes first.
+       CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE THEN p.attempts END AS attempts,
+       coalesce(o.error, CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE
+                              THEN p.last_error END) AS error,
        o.replaced_by, o.settled_at
 FROM lanekeeper.event AS e
 JOIN lanekeeper.session AS n ON n.session_id = e.session_id

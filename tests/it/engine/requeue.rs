@@ -178,6 +178,26 @@ async fn it_blocks_its_lane_while_it_fails_and_is_dead_again_when_exhausted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn its_failures_are_not_shown_as_those_of_the_event_behind_it() {
+    let sub = Sub {
+        schedule_ms: vec![60_000],
+        ..Sub::default()
+    };
+    let bed = bed_with_dead(1, &[1], &sub).await;
+    bed.enqueue_bulk(1, 1).await;
+    bed.fake.script("s1", 1, ["a"].map(failed));
+    let dead = letter(&bed, "s1", 1).await;
+    requeue(&bed, &[dead], false).await.unwrap();
+    let worker = bed.worker().await;
+    let waits = "SELECT count(*) FROM lanekeeper.lane_status WHERE state = 'blocked'";
+    wait_until(LIMIT, "it has failed", async || bed.count(waits).await == 1).await;
+    let next =
+        "SELECT concat_ws(' ', state, attempts, error) FROM lanekeeper.message WHERE seq = 2";
+    assert_eq!(text(&bed, next).await, "pending");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_passes_a_head_in_backoff_which_begins_anew_and_at_the_end_it_does_not() {
     let bed = bed_with_dead(
         2,
