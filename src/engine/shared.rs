@@ -406,3 +406,20 @@ fn random() -> f64 {
     // The random bits of a UUID; a generator of our own is not worth a dependency.
     f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn a_lull_begins_when_the_first_connection_has_nothing_to_do() {
+        let idle = Idle::default();
+        let mut lull = Box::pin(idle.lull());
+        assert!((&mut lull).now_or_never().is_none());
+        idle.enter(1);
+        lull.await;
+        idle.leave(1);
+        assert!(idle.lull().now_or_never().is_none());
+    }
+}
