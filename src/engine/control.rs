@@ -5,7 +5,9 @@
 //! is gone; every heartbeat it ends the connections of peers whose heartbeat stopped. Each of these
 //! may be done by any number of workers at once: the locks in the SQL functions make it once.
 //!
-//! What this worker's other tasks gave up, and its own predecessor, it ends at the server first (I13).
+//! What this worker's other tasks gave up, and its own predecessor, it tells the server to end (I13).
+//! Whether they are gone is seen with the next tick: a backend that never ends holds up no heartbeat,
+//! even where it is the predecessor's, which has the liveness lock, to everybody else this worker's own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ use crate::store::{StoreError, housekeeping as chores, lane_connection, worker};
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// How long the control connection may take to answer before it is given up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a tick waits for the liveness lock: as it becomes free it is to be taken at once.
+const LIVENESS_WITHIN: Duration = TICK;
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// Between two log lines on a subscription that this worker cannot deliver.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
@@ -75,11 +79,10 @@ async fn control(
     shared: &Arc<Shared>,
     source: &dyn DestinationSource,
 ) -> Result<(), Failure> {
-    timeout(ANSWER_WITHIN, async {
-        end_given_up(client, shared).await;
-        worker::hold_liveness(client, shared.identity.worker_id).await
-    })
-    .await??;
+    // The predecessor's backend has the lock that this one needs.
+    timeout(ANSWER_WITHIN, end_given_up(client, shared)).await?;
+    let worker_id = shared.identity.worker_id;
+    let mut holds_liveness = false;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut beat_at = Instant::now();
@@ -91,11 +94,13 @@ async fn control(
         ticks.tick().await;
         let now = Instant::now();
         timeout(ANSWER_WITHIN, async {
+            if !holds_liveness {
+                holds_liveness = worker::hold_liveness(client, worker_id, LIVENESS_WITHIN).await?;
+            }
             if beat_at <= now {
                 beat_at = now + shared.settings.heartbeat;
                 worker::beat(client, &shared.identity, shared.stopping.is_cancelled()).await?;
                 let frozen_after_ms = millis(shared.settings.frozen_after);
-                let worker_id = shared.identity.worker_id;
                 let fleet = worker::fleet(client, worker_id, frozen_after_ms).await?;
                 shared.limiter.set_fleet(fleet);
                 end_frozen(client, shared).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use thiserror::Error;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::control::DestinationSource;
@@ -23,6 +23,9 @@ use crate::store::{Database, StoreError};
 const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 /// For settling what was aborted after the grace period.
 const HAND_BACK_WITHIN: Duration = Duration::from_secs(3);
+/// For backends that were told to end to be gone: they need milliseconds.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A claim loop comes around several times within the trust window; a minute means that it hangs.
 const LIVE_WITHIN: Duration = Duration::from_secs(60);
 
@@ -226,14 +229,29 @@ async fn depart(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send 
     let client = shared.pool.get().await?;
     let worker_id = shared.identity.worker_id;
     if !shared.given_up.is_empty() {
-        shared.given_up.end(&**client).await?;
-        if !shared.given_up.is_empty() {
+        if !ended(shared, &client).await? {
+            tracing::warn!(
+                "connections that were given up do not end at the server; the worker's row stays behind"
+            );
             return Ok(());
         }
         // Survivors would take it for a death and charge it.
         peers::take_over(&client, worker_id, frozen_after_ms(&shared.settings)).await?;
     }
     Ok(peers::leave(&client, worker_id).await?)
+}
+
+/// Whether the backends that were given up are gone, which is waited for.
+async fn ended(shared: &Shared, client: &tokio_postgres::Client) -> Result<bool, StoreError> {
+    let told_at = Instant::now();
+    loop {
+        shared.given_up.end(client).await?;
+        let gone = shared.given_up.is_empty();
+        if gone || told_at.elapsed() >= GONE_WITHIN {
+            return Ok(gone);
+        }
+        sleep(LOOK_AGAIN).await;
+    }
 }
 
 fn frozen_after_ms(settings: &WorkerSettings) -> i64 {

@@ -17,8 +17,6 @@ use super::{Database, StoreError};
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a backend that is told to end is waited for: it needs milliseconds.
-const END_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -93,29 +91,25 @@ async fn connect(database: &Database, purpose: &str) -> Result<Opened, OpenError
     })
 }
 
-/// Ends backends, and waits a moment for each to be gone with its locks. Returns those that are not.
+/// Tells backends to end, and waits for none. Returns those that were there to be told: they have their
+/// locks until they are gone, which takes milliseconds, or for ever where their process is stopped.
 ///
 /// # Errors
-/// It is not known which were ended.
+/// It is not known which were told.
 pub async fn end(
     client: &impl GenericClient,
     backends: &[Backend],
 ) -> Result<Vec<Backend>, StoreError> {
-    let wait_ms = i64::try_from(END_WITHIN.as_millis()).unwrap_or(i64::MAX);
     let (pids, starts) = columns(backends);
     let rows = client
-        .query(
-            include_str!("sql/end_backends.sql"),
-            &[&pids, &starts, &wait_ms],
-        )
+        .query(include_str!("sql/end_backends.sql"), &[&pids, &starts])
         .await
         .map_err(StoreError::on("ending connections that were given up"))?;
-    let stays = |row: &&Row| !row.get::<_, bool>(2);
     let backend = |row: &Row| Backend {
         pid: row.get(0),
         start: row.get(1),
     };
-    Ok(rows.iter().filter(stays).map(backend).collect())
+    Ok(rows.iter().map(backend).collect())
 }
 
 /// Whether the server still has it.

@@ -1,6 +1,9 @@
 //! What a worker process tells the others, and how it takes over from them.
 
+use std::time::Duration;
+
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use super::StoreError;
 use crate::limit::Fleet;
@@ -26,19 +29,28 @@ pub async fn new_worker_id(client: &Client) -> Result<i64, StoreError> {
 }
 
 /// Takes the worker's liveness lock on this connection: while its session lives, no survivor
-/// charges a crash to what the worker held.
+/// charges a crash to what the worker held. False where an earlier session of the worker's did not let
+/// it go `within` that time.
 ///
 /// # Errors
 /// Where the server does not answer.
-pub async fn hold_liveness(client: &Client, worker_id: i64) -> Result<(), StoreError> {
-    client
+pub async fn hold_liveness(
+    client: &Client,
+    worker_id: i64,
+    within: Duration,
+) -> Result<bool, StoreError> {
+    let within = format!("{}ms", within.as_millis());
+    match client
         .execute(
-            "SELECT pg_advisory_lock(lanekeeper.worker_lock($1))",
-            &[&worker_id],
+            include_str!("sql/hold_liveness.sql"),
+            &[&worker_id, &within],
         )
         .await
-        .map(drop)
-        .map_err(StoreError::on("taking the worker's liveness lock"))
+    {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(false),
+        Err(error) => Err(StoreError::on("taking the worker's liveness lock")(error)),
+    }
 }
 
 /// Writes the next version of the worker's row.

@@ -1,4 +1,7 @@
 //! `lanekeeper dead requeue`: dead letters that are delivered again, a lane in a transaction.
+//!
+//! All of a lane go in one call: the first of them wakes it, and what comes after would find it busy.
+//! Each lane has a call of its own: one that cannot take any keeps no other waiting.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -16,9 +19,6 @@ use crate::config::Config;
 use crate::store::StoreError;
 use crate::store::inspect::{self, DeadLetter, Since};
 use crate::store::operate::{self, Requeued};
-
-/// Dead letters of one lane in one transaction.
-const AT_ONCE: usize = 100;
 
 /// Deliver dead letters again; prints what would be requeued unless --yes is given
 #[derive(Debug, clap::Args)]
@@ -97,7 +97,7 @@ pub(super) async fn run(args: RequeueArgs, config: &Config) -> Result<ExitCode, 
     let reason = args.reason.reason.as_deref();
     let mut failed: Option<StoreError> = None;
     let mut done = 0;
-    for ids in lanes.values().flat_map(|ids| ids.chunks(AT_ONCE)) {
+    for ids in lanes.values() {
         match operate::requeue_dead_letters(&client, ids, args.at_end, reason).await {
             Ok(results) => {
                 for (dead_id, result) in results {

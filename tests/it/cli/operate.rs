@@ -379,3 +379,37 @@ async fn dead_letters_are_requeued_by_id_and_by_filter_when_confirmed() {
     let none = run(&db, &["dead", "requeue", "--since", "1m"]).await;
     assert!(none.err.contains("no dead letter to requeue"), "{none:?}");
 }
+
+/// The first of them wakes the lane; a second call would wait for the delivery that begins then.
+#[tokio::test]
+async fn all_dead_letters_of_a_lane_are_requeued_in_one_transaction_however_many() {
+    let db = subscribed(&["audit"]).await;
+    let client = db.connect().await;
+    for (session, letters) in [("long", 250), ("short", 1)] {
+        append(&db, session, 1).await;
+        let id = lane(&db, session, "audit").await;
+        let bury = "INSERT INTO lanekeeper.dead (lane_id, seq, message_id, event_type, payload, created_at, attempts, crashes,
+                        error)
+                    SELECT $1, n, gen_random_uuid(), 'step', '{}', now(), 10, 0, 'status 400'
+                    FROM generate_series(1, $2::int) AS n";
+        client.execute(bury, &[&id, &letters]).await.unwrap();
+    }
+    let all = [
+        "dead",
+        "requeue",
+        "--subscription",
+        "audit",
+        "--limit",
+        "1000",
+        "--yes",
+    ];
+    let done = run_json(&db, &all).await;
+    assert_eq!(done.len(), 251);
+    assert!(done.iter().all(|line| line["requeued"] == true), "{done:?}");
+    // And each lane has its own: one that cannot take any keeps no other waiting.
+    let transactions = "SELECT count(*), count(DISTINCT d.xmin::text) FROM lanekeeper.dead AS d
+                        WHERE d.after_seq IS NOT NULL GROUP BY d.lane_id ORDER BY d.lane_id";
+    let rows = client.query(transactions, &[]).await.unwrap();
+    let lanes: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(lanes, [(250, 1), (1, 1)]);
+}

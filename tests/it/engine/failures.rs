@@ -420,13 +420,16 @@ async fn a_backend_is_ended_by_its_pid_and_its_start() {
         lane_connection::end(&bed.client, &[namesake, backend])
             .await
             .unwrap(),
-        []
+        [backend]
     );
-    assert!(
+    wait_until(LIMIT, "it is gone", async || {
         !lane_connection::is_there(&bed.client, backend)
             .await
             .unwrap()
-    );
+    })
+    .await;
+    let again = lane_connection::end(&bed.client, &[backend]).await;
+    assert_eq!(again.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
 //! A1 to A6 on real worker processes that deliver to a webhook: killed, frozen, told to stop, and
-//! with a Postgres that goes away under them.
+//! with a Postgres that goes away under them, or processes of it that do not run.
 
 pub mod plant;
 
@@ -7,3 +7,4 @@ mod frozen;
 mod killed;
 mod restart;
 mod stopped;
+mod stopped_backends;

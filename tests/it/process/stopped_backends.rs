@@ -1,0 +1,131 @@
+//! I13: processes of the server that do not run. Their connections are given up, and their locks stay
+//! for as long as they do; nothing else of their worker waits for them.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::plant::{LIMIT, Plant};
+use crate::support::{Server, WorkerProcess, wait_until};
+
+/// More than the control connection could wait for one by one.
+const CONNECTIONS: usize = 14;
+const SOON: [(&str, &str); 3] = [
+    ("LANEKEEPER_WORKER__LANE_CONNECTIONS", "14"),
+    ("LANEKEEPER_WORKER__TRUST_MS", "1000"),
+    ("LANEKEEPER_WORKER__HEARTBEAT_MS", "500"),
+];
+
+/// Backends that do not run until this is dropped.
+struct Stopped(Vec<i32>);
+
+impl Stopped {
+    /// `count` of this name, as soon as there are so many.
+    async fn of(plant: &Plant, name: &str, count: usize) -> Self {
+        let query = "SELECT pid FROM pg_stat_activity WHERE application_name = $1";
+        let pids = async || -> Vec<i32> {
+            let rows = plant.client.query(query, &[&name]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        };
+        wait_until(LIMIT, "they are there", async || {
+            pids().await.len() == count
+        })
+        .await;
+        let stopped = Self(pids().await);
+        for pid in &stopped.0 {
+            kill_process(Pid::from_raw(*pid).unwrap(), Signal::STOP).unwrap();
+        }
+        stopped
+    }
+
+    /// How many the server has still.
+    async fn there(plant: &Plant, pids: &[i32]) -> i64 {
+        let query = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1)";
+        let row = plant.client.query_one(query, &[&pids]).await.unwrap();
+        row.get(0)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            // It is gone where the server was first.
+            let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::CONT);
+        }
+    }
+}
+
+async fn given_up(worker: &WorkerProcess, what: &str, count: usize) {
+    wait_until(LIMIT, "they are given up", async || {
+        worker.log().matches(what).count() >= count
+    })
+    .await;
+}
+
+async fn gone(plant: &Plant, pids: &[i32]) {
+    wait_until(LIMIT, "they are gone", async || {
+        Stopped::there(plant, pids).await == 0
+    })
+    .await;
+}
+
+async fn beats_on(plant: &Plant) {
+    let beats = async || {
+        let versions = "SELECT max(version)::bigint FROM lanekeeper.worker";
+        plant.count(versions).await
+    };
+    let before = beats().await;
+    wait_until(LIMIT, "its heart beats on", async || {
+        beats().await >= before + 6
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_beats_delivers_and_stops_while_lane_connections_that_it_gave_up_do_not_end() {
+    let server = Server::start().await;
+    let plant = Plant::on(server.url.clone(), "runs", Duration::ZERO).await;
+    let worker = plant.worker(&SOON).await;
+    let stopped = Stopped::of(&plant, "lanekeeper lanes", CONNECTIONS).await;
+    given_up(&worker, "lane connection lost", CONNECTIONS).await;
+    beats_on(&plant).await;
+    plant.enqueue("s", 5, 2).await;
+    plant.settled().await;
+    plant.assert_complete(5, 2);
+    let pids = stopped.0.clone();
+    assert_eq!(Stopped::there(&plant, &pids).await, 14, "none ended");
+
+    assert_eq!(worker.stop().await.code(), Some(0));
+    let rows = "SELECT count(*) FROM lanekeeper.worker";
+    assert_eq!(plant.count(rows).await, 1, "for survivors to count from");
+    drop(stopped);
+    gone(&plant, &pids).await;
+    drop(plant);
+    server.stop().await;
+}
+
+/// It has the liveness lock, which counts as this worker's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_beats_while_its_last_control_connection_does_not_end_and_then_has_its_lock() {
+    let server = Server::start().await;
+    let plant = Plant::on(server.url.clone(), "runs", Duration::ZERO).await;
+    let worker = plant.worker(&SOON).await;
+    let stopped = Stopped::of(&plant, "lanekeeper control", 1).await;
+    given_up(&worker, "control connection lost", 1).await;
+    beats_on(&plant).await;
+    let pids = stopped.0.clone();
+    assert_eq!(Stopped::there(&plant, &pids).await, 1, "it did not end");
+    drop(stopped);
+    gone(&plant, &pids).await;
+    let holder = "SELECT count(*) FROM pg_locks AS l CROSS JOIN lanekeeper.worker AS w
+                  WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> $1
+                    AND (l.classid::bigint << 32 | l.objid::bigint) = lanekeeper.worker_lock(w.worker_id)";
+    wait_until(LIMIT, "the next one has the lock", async || {
+        let row = plant.client.query_one(holder, &[&pids[0]]).await.unwrap();
+        row.get::<_, i64>(0) == 1
+    })
+    .await;
+    assert_eq!(worker.stop().await.code(), Some(0));
+    drop(plant);
+    server.stop().await;
+}
