@@ -87,20 +87,22 @@ impl Allowance {
     /// A part at once, if nobody waits and there is so much left.
     pub fn try_take(&self, bytes: usize) -> Option<Part> {
         let permits = Arc::clone(&self.permits);
-        let permit = permits.try_acquire_many_owned(self.share_of(bytes)).ok()?;
+        let permit = permits
+            .try_acquire_many_owned(self.permits_for(bytes))
+            .ok()?;
         Some(Part { _permit: permit })
     }
 
     /// Waits for a part. What is larger than the whole takes all of it, and so is alone.
     pub async fn take(&self, bytes: usize) -> Part {
         let permits = Arc::clone(&self.permits);
-        let permit = permits.acquire_many_owned(self.share_of(bytes)).await;
+        let permit = permits.acquire_many_owned(self.permits_for(bytes)).await;
         Part {
             _permit: permit.expect("the allowance is never closed"),
         }
     }
 
-    fn share_of(&self, bytes: usize) -> u32 {
+    fn permits_for(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.div_ceil(PERMIT))
             .unwrap_or(u32::MAX)
             .clamp(1, self.all)

@@ -69,9 +69,13 @@ impl Gate {
     }
 
     /// Lets large deliveries go one at a time. No more than `most` of `count` ever run at once, and as many do.
-    async fn let_go_one_by_one(&self, count: usize, most: usize) {
+    async fn let_go_one_by_one(&self, bed: &Bed, count: usize, most: usize) {
         for gone in 0..count {
             self.entered((gone + most).min(count)).await;
+            if !self.handles {
+                // The lane of the one before is done, and all others had time to be read.
+                held(bed, count - gone).await;
+            }
             self.places.add_permits(1);
         }
         assert_eq!(self.seen.borrow().peak, most);
@@ -146,10 +150,10 @@ async fn worker(bed: &Bed, gate: &Gate, prefetch_bytes: usize) -> Worker {
 }
 
 /// Until so many lanes are held, and have been for a while: their tokens are put away.
-async fn held(bed: &Bed, lanes: i64) {
+async fn held(bed: &Bed, lanes: usize) {
     wait_until(LIMIT, "all lanes are held", async || {
         let marked = "SELECT count(*) FROM lanekeeper.ready WHERE due_at > now() + interval '2 s'";
-        bed.count(marked).await == lanes
+        usize::try_from(bed.count(marked).await) == Ok(lanes)
     })
     .await;
 }
@@ -160,8 +164,7 @@ async fn no_more_large_payloads_are_in_memory_than_prefetch_bytes_allows() {
     enqueue(&bed, 40, 1_000_000).await;
     let gate = Gate::new();
     let worker = worker(&bed, &gate, 4 << 20).await;
-    held(&bed, 40).await;
-    gate.let_go_one_by_one(40, 4).await;
+    gate.let_go_one_by_one(&bed, 40, 4).await;
     bed.drained().await;
     gate.assert_exact(40, &[1, 2]);
     worker.stop().await;
@@ -203,8 +206,7 @@ async fn requeued_dead_letters_wait_for_memory_and_come_whole() {
     assert_eq!(bed.count(requeue).await, 24);
     let gate = Gate::new();
     let worker = worker(&bed, &gate, 4 << 20).await;
-    held(&bed, 12).await;
-    gate.let_go_one_by_one(12, 4).await;
+    gate.let_go_one_by_one(&bed, 12, 4).await;
     bed.drained().await;
     gate.assert_exact(12, &[1, 2]);
     worker.stop().await;
@@ -219,7 +221,7 @@ async fn handlers_wait_for_memory() {
         ..Gate::new()
     };
     let worker = worker(&bed, &gate, 1 << 20).await;
-    gate.let_go_one_by_one(12, 1).await;
+    gate.let_go_one_by_one(&bed, 12, 1).await;
     bed.drained().await;
     gate.assert_exact(12, &[1, 2]);
     worker.stop().await;
