@@ -143,7 +143,7 @@ section! {
         lane_connections: usize = 2,
         /// Lanes held at once by one process, and so deliveries at once. Replicas × this must fit the server's lock table.
         max_lanes: usize = 512,
-        /// Bytes of payload fetched ahead of delivery, over all lanes of the process.
+        /// Bytes of events fetched ahead, over all lanes of the process; and again as many of large payloads, which wait until there is room.
         prefetch_bytes: usize = 16 * 1024 * 1024,
         /// Events fetched per lane at once.
         batch: usize = 100,

@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-pub(super) use self::read::{Unread, read_large, read_letter};
+pub(super) use self::read::{Unread, read_letter};
 
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
@@ -42,7 +42,6 @@ use super::route::Route;
 use super::trust::Trust;
 use crate::adapter::{Adapter, Delivery, Verdict};
 use crate::crash_point::CrashPoint;
-use crate::event::Event;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::FetchedEvent;
 use crate::store::settle::{Operation, Settled};
@@ -271,7 +270,11 @@ impl Runner {
         } else {
             None
         };
-        let (event, _large) = match self.event(fetched).await {
+        let _part = match self.part(&fetched).await {
+            Ok(part) => part,
+            Err(ending) => return ending,
+        };
+        let event = match self.event(fetched).await {
             Ok(event) => event,
             // Not an attempt: the destination never saw it.
             Err(Unread::Later) => return Ending::Stopped(Stop::retry(UNREAD_DELAY, None)),
@@ -347,32 +350,6 @@ impl Runner {
                 Ending::Stopped(stop)
             }
         }
-    }
-
-    /// The event for the adapter; a payload that stayed behind is read now, within the budget.
-    async fn event(&self, fetched: FetchedEvent) -> Result<(Event, Option<Share>), Unread> {
-        let (payload, large) = match fetched.payload {
-            Some(payload) => (payload, None),
-            None => {
-                let size = usize::try_from(fetched.size).unwrap_or(0);
-                let (payload, share) = self
-                    .context
-                    .large_payload(self.claimed.session_id, &fetched, size)
-                    .await?;
-                (payload, Some(share))
-            }
-        };
-        let event = Event {
-            message_id: fetched.message_id,
-            stream: Arc::clone(&self.route.subscription.stream),
-            session: Arc::clone(&self.session),
-            seq: fetched.seq,
-            event_type: fetched.event_type,
-            created_at: fetched.created_at,
-            payload,
-            headers: fetched.headers,
-        };
-        Ok((event, large))
     }
 
     async fn record_suspect(&self) -> bool {

@@ -147,6 +147,11 @@ impl Progress {
         self.letter.is_some()
     }
 
+    /// The requeued dead letter that is the head.
+    pub fn faced_letter(&self) -> Option<i64> {
+        self.letter
+    }
+
     /// The attempt that the next delivery of the head is, from 1.
     pub fn attempt(&self) -> u32 {
         u32::try_from(self.attempts).unwrap_or(0).saturating_add(1)

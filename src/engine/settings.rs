@@ -15,7 +15,7 @@ pub struct WorkerSettings {
     pub pool_size: usize,
     /// Lanes held at once over all of them: also the deliveries at once.
     pub max_lanes: usize,
-    /// Bytes of fetched events in memory.
+    /// Bytes of events fetched ahead, and as many of large payloads, which wait until there is room.
     pub prefetch_bytes: usize,
     /// Events fetched per lane at once.
     pub batch: usize,

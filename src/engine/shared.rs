@@ -11,7 +11,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::{Budget, Share};
+use super::budget::{Allowance, Budget, Share};
 use super::claimer::Request;
 use super::control;
 use super::given_up::GivenUp;
@@ -23,7 +23,6 @@ use super::trust::Trust;
 use super::vital_signs::VitalSigns;
 use crate::limit::Limiter;
 use crate::store::Database;
-use crate::store::fetch::FetchedEvent;
 use crate::store::letter::RequeuedLetter;
 use crate::store::operate;
 use crate::store::subscription::Subscription;
@@ -39,6 +38,8 @@ pub struct Shared {
     pub settings: Arc<WorkerSettings>,
     pub identity: Identity,
     pub budget: Arc<Budget>,
+    /// For payloads that are read when their turn comes.
+    pub allowance: Arc<Allowance>,
     /// A hint that tokens are due; one waiter takes it. See [`Shared::wake_all`].
     pub wake: Notify,
     /// The same for the connections of handlers.
@@ -79,6 +80,7 @@ impl Shared {
             database,
             pool,
             budget: Budget::new(settings.prefetch_bytes),
+            allowance: Arc::new(Allowance::new(settings.prefetch_bytes)),
             settings: Arc::new(settings),
             identity,
             wake: Notify::new(),
@@ -177,6 +179,7 @@ impl Shared {
             aborting: self.aborting.clone(),
             suspects: Arc::clone(&self.suspects),
             budget: Arc::clone(&self.budget),
+            allowance: Arc::clone(&self.allowance),
             pool: self.pool.clone(),
             shared: Arc::clone(self),
         }
@@ -300,8 +303,10 @@ pub struct LaneContext {
     pub aborting: CancellationToken,
     /// One at a time: events that outlived a worker.
     pub suspects: Arc<Semaphore>,
+    /// For payloads that are read when their turn comes.
+    pub allowance: Arc<Allowance>,
     budget: Arc<Budget>,
-    pool: Pool,
+    pub pool: Pool,
     shared: Arc<Shared>,
 }
 
@@ -319,19 +324,7 @@ impl LaneContext {
         random()
     }
 
-    /// Reads a payload that did not come with its batch.
-    pub async fn large_payload(
-        &self,
-        session_id: i64,
-        event: &FetchedEvent,
-        size: usize,
-    ) -> Result<(String, Share), lane::Unread> {
-        let share = self.budget.take(size);
-        let payload = lane::read_large(&self.pool, session_id, event).await?;
-        Ok((payload, share))
-    }
-
-    /// Reads the next requeued dead letter of a lane.
+    /// Reads the next requeued dead letter of a lane, without its payload if that is large.
     pub async fn letter(
         &self,
         lane_id: i64,

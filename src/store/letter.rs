@@ -1,9 +1,12 @@
-//! Requeued dead letters, as a lane delivers them.
+//! Requeued dead letters, as a lane delivers them (I11: a large payload is not read with its letter).
 
 use tokio_postgres::GenericClient;
 
 use super::StoreError;
 use super::fetch::FetchedEvent;
+
+const NEXT: &str = include_str!("sql/next_letter.sql");
+const PAYLOAD: &str = include_str!("sql/letter_payload.sql");
 
 /// A dead letter that is to be delivered again.
 #[derive(Clone, Debug)]
@@ -15,34 +18,44 @@ pub struct RequeuedLetter {
     pub event: FetchedEvent,
 }
 
-/// The first of a lane that this worker holds.
+/// The first of a lane that this worker holds, with its payload if that has up to `inline_bytes`.
 ///
 /// # Errors
 /// Where it cannot be read.
 pub async fn next(
     client: &impl GenericClient,
     lane_id: i64,
+    inline_bytes: i32,
 ) -> Result<Option<RequeuedLetter>, StoreError> {
     let row = client
-        .query_opt(include_str!("sql/next_letter.sql"), &[&lane_id])
+        .query_opt(NEXT, &[&lane_id, &inline_bytes])
         .await
         .map_err(StoreError::on("reading a requeued dead letter"))?;
-    Ok(row.map(|row| {
-        let payload: String = row.get("payload");
-        RequeuedLetter {
-            dead_id: row.get("dead_id"),
-            after_seq: row.get("after_seq"),
-            event: FetchedEvent {
-                seq: row.get("seq"),
-                day: row.get("day"),
-                message_id: row.get("message_id"),
-                event_type: row.get("event_type"),
-                created_at: row.get("created_at"),
-                size: i32::try_from(payload.len()).unwrap_or(i32::MAX),
-                matched: true,
-                payload: Some(payload),
-                headers: row.get("headers"),
-            },
-        }
+    Ok(row.map(|row| RequeuedLetter {
+        dead_id: row.get("dead_id"),
+        after_seq: row.get("after_seq"),
+        event: FetchedEvent {
+            seq: row.get("seq"),
+            day: row.get("day"),
+            message_id: row.get("message_id"),
+            event_type: row.get("event_type"),
+            created_at: row.get("created_at"),
+            size: row.get("size"),
+            matched: true,
+            payload: row.get("payload"),
+            headers: row.get("headers"),
+        },
     }))
+}
+
+/// A payload that did not come with its letter.
+///
+/// # Errors
+/// Where it cannot be read.
+pub async fn payload(client: &impl GenericClient, dead_id: i64) -> Result<String, StoreError> {
+    let row = client
+        .query_one(PAYLOAD, &[&dead_id])
+        .await
+        .map_err(StoreError::on("reading the payload of a dead letter"))?;
+    Ok(row.get(0))
 }

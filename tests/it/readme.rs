@@ -185,6 +185,28 @@ fn every_subscription_file_is_accepted() {
 }
 
 #[test]
+fn the_table_of_a_subscriptions_keys_is_complete() {
+    let table: BTreeSet<&str> = rows(section(README, "Keys of a subscription"))
+        .iter()
+        .flat_map(|row| row[0].split(", "))
+        .map(|key| key.trim_matches('`'))
+        .collect();
+    let mut known = BTreeSet::new();
+    for adapter in ["webhook", "exec", "stdout"] {
+        // Like no other key, so that it is told which there are.
+        let text =
+            format!("[subscription.x]\nstream = \"runs\"\nadapter = \"{adapter}\"\nq_9_q = 1");
+        let refusal = SubscriptionFile::parse(&text, "x.toml").unwrap_err();
+        let refusal = refusal.to_string();
+        let (_, keys) = refusal.split_once("known are ").expect(&refusal);
+        let keys = keys.lines().next().unwrap_or_default();
+        known.extend(keys.split(", ").map(str::to_owned));
+    }
+    let known: BTreeSet<&str> = known.iter().map(String::as_str).collect();
+    assert_eq!(table, known);
+}
+
+#[test]
 fn the_configuration_table_has_every_key_with_its_default() {
     let cell = |text: &str| text.trim_matches('`').to_owned();
     let table: BTreeMap<_, _> = rows(section(README, "Configuration"))

@@ -21,7 +21,7 @@ use crate::store::fetch::{self, FetchedEvent, Position};
 /// Lanes taken in one claim: enough to spread its cost, few enough to share a backlog fairly.
 const CLAIM_LIMIT: usize = 256;
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
-const INLINE_BYTES: i32 = 4096;
+pub(in crate::engine) const INLINE_BYTES: i32 = 4096;
 
 /// Lanes that share a task. Where a delivery takes microseconds, a task of its own and waking it from another
 /// thread cost a lane more than the delivery.

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::{Client, Statement};
 
+pub(super) use self::claiming::INLINE_BYTES;
 use self::held::Holdings;
 use super::budget::Share;
 use super::shared::Shared;

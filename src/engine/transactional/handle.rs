@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use futures_util::{FutureExt, TryFutureExt};
 
-use super::Session;
 use super::answer::{SessionError, answer, ended};
+use super::{INLINE_BYTES, Session};
 use crate::adapter::{Delivery, Verdict};
+use crate::engine::budget::Part;
 use crate::engine::handler::{Handler, HandlerError};
 use crate::engine::progress::{Judgement, Progress, Stop};
 use crate::engine::route::Route;
@@ -33,7 +34,8 @@ impl Session<'_> {
         seq: i64,
     ) -> Result<Option<Stop>, SessionError> {
         while progress.is_requeued_before(seq) {
-            let next = answer(self.shared, letter::next(&self.client, lane.lane_id)).await?;
+            let reading = letter::next(&self.client, lane.lane_id, INLINE_BYTES);
+            let next = answer(self.shared, reading).await?;
             progress.requeued(next.as_ref().map(|letter| letter.after_seq));
             let Some(letter) = next.filter(|letter| letter.after_seq < seq) else {
                 break;
@@ -77,6 +79,9 @@ impl Session<'_> {
             );
             return Ok(stop(progress.exhaust(seq, day, error, subscription)));
         }
+        let Ok(_part) = self.part(&fetched).await? else {
+            return Ok(Some(Stop::new(Operation::Release)));
+        };
         let suspect = progress.is_suspect().then(|| self.next_claim_id());
         if let Some(claim_id) = suspect {
             let charged = (lane.lane_id, progress.version, progress.crashes);
@@ -84,7 +89,8 @@ impl Session<'_> {
                 settle::record_suspect(&self.client, self.connection_id, claim_id, charged);
             answer(self.shared, recording).await?;
         }
-        let event = match self.event(lane, route, fetched).await {
+        let faced = progress.faced_letter();
+        let event = match self.event(lane, route, fetched, faced).await {
             Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
                 let error = format!("the payload cannot be read: {}", error.source);
                 return Ok(stop(progress.exhaust(seq, day, error, subscription)));
@@ -165,17 +171,43 @@ impl Session<'_> {
         )))
     }
 
+    /// Waits for memory for a payload that stayed behind. `Err(Stopping)`: the worker stops.
+    async fn part(
+        &self,
+        event: &FetchedEvent,
+    ) -> Result<Result<Option<Part>, Stopping>, SessionError> {
+        if event.payload.is_some() {
+            return Ok(Ok(None));
+        }
+        let size = usize::try_from(event.size).unwrap_or(0);
+        tokio::select! {
+            biased;
+            () = self.shared.stopping.cancelled() => Ok(Err(Stopping)),
+            part = self.shared.allowance.take(size) => Ok(Ok(Some(part))),
+            // It holds lanes meanwhile, which nobody else gets from a connection that is gone.
+            () = ended(self.shared, self.backend) => Err(SessionError::Ended),
+        }
+    }
+
     async fn event(
         &self,
         lane: &ClaimedLane,
         route: &Route,
         fetched: FetchedEvent,
+        letter: Option<i64>,
     ) -> Result<Event, SessionError> {
         let payload = match fetched.payload {
             Some(payload) => payload,
             None => {
-                let reading =
-                    fetch::payload(&self.client, lane.session_id, fetched.seq, fetched.day);
+                let reading = async {
+                    match letter {
+                        Some(dead_id) => letter::payload(&self.client, dead_id).await,
+                        None => {
+                            let (seq, day) = (fetched.seq, fetched.day);
+                            fetch::payload(&self.client, lane.session_id, seq, day).await
+                        }
+                    }
+                };
                 answer(self.shared, reading).await?
             }
         };
@@ -191,6 +223,9 @@ impl Session<'_> {
         })
     }
 }
+
+/// The worker stops: nothing more is handled.
+struct Stopping;
 
 fn failed() -> impl FnOnce(tokio_postgres::Error) -> StoreError {
     StoreError::on("handling an event")

@@ -12,6 +12,7 @@ mod frozen_plan;
 mod handlers;
 mod idle;
 mod limits;
+mod memory;
 mod new_sessions;
 mod ordering;
 mod pausing;
