@@ -88,6 +88,14 @@ impl Stage {
             }
         }
         assert!(!worker.logged("error:"), "{}", worker.log());
+        // The next worker charges for this one before it claims only if the server has noticed by then.
+        wait_until(LIMIT, "its connections are gone", async || {
+            let connections = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name LIKE 'lanekeeper %'";
+            let row = self.client.query_one(connections, &[]).await.unwrap();
+            row.get::<_, i64>(0) == 0
+        })
+        .await;
     }
 
     async fn settled(&self) {
