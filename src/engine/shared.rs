@@ -1,9 +1,7 @@
 //! What the tasks of one worker share.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
@@ -15,9 +13,11 @@ use super::budget::{Allowance, Budget, Share};
 use super::claimer::Request;
 use super::control;
 use super::given_up::GivenUp;
+use super::idle::Idle;
 use super::lane;
-use super::pace::{Counts, Place};
-use super::route::{Hold, Route, RouteTable, reserve};
+use super::pace::Counts;
+use super::places::{HeldLanes, Places};
+use super::route::{Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
@@ -153,12 +153,8 @@ impl Shared {
                 .filter(|(places, _)| *places > 0)
                 .collect()
         };
-        Places {
-            counts: Arc::clone(&self.counts),
-            lanes: Arc::clone(&self.lanes),
-            total,
-            routes,
-        }
+        let (counts, lanes) = (Arc::clone(&self.counts), Arc::clone(&self.lanes));
+        Places::new(counts, lanes, total, routes)
     }
 
     /// From 0 to 1; for jitter only.
@@ -183,114 +179,6 @@ impl Shared {
             pool: self.pool.clone(),
             shared: Arc::clone(self),
         }
-    }
-}
-
-/// Places that are taken and have no lane yet; given back when dropped.
-pub struct Places {
-    counts: Arc<Counts>,
-    lanes: Arc<HeldLanes>,
-    total: usize,
-    routes: Vec<(usize, Arc<Route>)>,
-}
-
-impl Places {
-    /// Lanes that may be claimed.
-    pub fn total(&self) -> usize {
-        if self.routes.is_empty() {
-            0
-        } else {
-            self.total
-        }
-    }
-
-    /// Each route with its places.
-    pub fn routes(&self) -> impl Iterator<Item = (&Route, usize)> {
-        self.routes
-            .iter()
-            .map(|(places, route)| (&**route, *places))
-    }
-
-    /// A lane of this route was claimed within its places.
-    pub fn hold(&mut self, lane_id: i64, route: &Route) -> LaneHold {
-        self.total = self.total.saturating_sub(1);
-        for (places, reserved) in &mut self.routes {
-            if reserved.id() == route.id() {
-                *places = places.saturating_sub(1);
-            }
-        }
-        self.lanes.enter(lane_id);
-        let counts = Arc::clone(&self.counts);
-        LaneHold {
-            lane_id,
-            place: route
-                .is_limited()
-                .then(|| Arc::new(Place::new(Arc::clone(&counts), Arc::clone(&route.gate)))),
-            counts,
-            lanes: Arc::clone(&self.lanes),
-            _route: route.hold(),
-        }
-    }
-}
-
-impl Drop for Places {
-    fn drop(&mut self) {
-        self.counts.held.fetch_sub(self.total, Ordering::Relaxed);
-        for (places, route) in &self.routes {
-            route.give_back(*places);
-        }
-    }
-}
-
-/// Counts a lane as held, on the worker and on its route.
-pub struct LaneHold {
-    lane_id: i64,
-    /// Of a limited lane: what it is counted in changes while it waits.
-    pub place: Option<Arc<Place>>,
-    counts: Arc<Counts>,
-    lanes: Arc<HeldLanes>,
-    _route: Hold,
-}
-
-impl Drop for LaneHold {
-    fn drop(&mut self) {
-        match &self.place {
-            Some(place) => place.leave(),
-            None => drop(self.counts.held.fetch_sub(1, Ordering::Relaxed)),
-        }
-        self.lanes.leave(self.lane_id);
-    }
-}
-
-/// Which lanes a worker holds, and how often: for a moment a lane may be with a connection that was
-/// lost, and with the one that has claimed it since.
-#[derive(Default)]
-struct HeldLanes {
-    counts: Mutex<HashMap<i64, u32>>,
-}
-
-impl HeldLanes {
-    fn counts(&self) -> MutexGuard<'_, HashMap<i64, u32>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, lane_id: i64) {
-        *self.counts().entry(lane_id).or_default() += 1;
-    }
-
-    fn leave(&self, lane_id: i64) {
-        if let Entry::Occupied(mut count) = self.counts().entry(lane_id) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
-    fn ascending(&self) -> Vec<i64> {
-        let mut ids: Vec<i64> = self.counts().keys().copied().collect();
-        ids.sort_unstable();
-        ids
     }
 }
 
@@ -357,62 +245,7 @@ impl LaneContext {
     }
 }
 
-/// Which lane connections have nothing to do: while there are any, the doorbell is wanted.
-#[derive(Default)]
-pub struct Idle {
-    connections: Mutex<HashSet<i64>>,
-    any: watch::Sender<bool>,
-}
-
-impl Idle {
-    pub fn enter(&self, connection_id: i64) {
-        self.change(|connections| connections.insert(connection_id));
-    }
-
-    pub fn leave(&self, connection_id: i64) {
-        self.change(|connections| connections.remove(&connection_id));
-    }
-
-    fn change(&self, change: impl FnOnce(&mut HashSet<i64>) -> bool) {
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if change(&mut connections) {
-            self.any.send_replace(!connections.is_empty());
-        }
-    }
-
-    /// Until any is idle.
-    pub async fn lull(&self) {
-        // An error would mean that the sender, which is ours, is gone.
-        let _ = self.any.subscribe().wait_for(|any| *any).await;
-    }
-
-    /// Whether any is idle, and when that changes.
-    pub fn watch(&self) -> watch::Receiver<bool> {
-        self.any.subscribe()
-    }
-}
-
 fn random() -> f64 {
     // The random bits of a UUID; a generator of our own is not worth a dependency.
     f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::FutureExt;
-
-    #[tokio::test]
-    async fn a_lull_begins_when_the_first_connection_has_nothing_to_do() {
-        let idle = Idle::default();
-        let mut lull = Box::pin(idle.lull());
-        assert!((&mut lull).now_or_never().is_none());
-        idle.enter(1);
-        lull.await;
-        idle.leave(1);
-        assert!(idle.lull().now_or_never().is_none());
-    }
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::places::Places;
 use super::route::Route;
 use super::settings::WorkerSettings;
-use super::shared::Places;
 use crate::store::claim::{Bound, RouteState, RouteWalk};
 
 /// Between full walks, and no less often than the poll floor.

@@ -13,8 +13,8 @@ use crate::crash_point::CrashPoint;
 use crate::engine::budget::Share;
 use crate::engine::handler::Destination;
 use crate::engine::lane::{self, Lane};
+use crate::engine::places::Places;
 use crate::engine::route::RouteTable;
-use crate::engine::shared::Places;
 use crate::store::claim::{self, Claimed, RouteWalk};
 use crate::store::fetch::{self, FetchedEvent, Position};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::engine::places::LaneHold;
 use crate::engine::route::Route;
-use crate::engine::shared::LaneHold;
 use crate::store::claim::Token;
 
 /// A lane whose lock this connection holds.
