@@ -2,7 +2,7 @@
 # private servers; none reads where the environment says that somebody's data is.
 
 CARGO ?= cargo
-TARGET := $(or $(shell $(CARGO) metadata --no-deps --offline --format-version 1 2>/dev/null | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'),target)
+TARGET := $(or $(shell $(CARGO) metadata --no-deps --offline --format-version 1 2>/dev/null | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'),$(CARGO_TARGET_DIR),target)
 
 unexport DATABASE_URL REDIS_URL $(filter PG%,$(.VARIABLES))
 unexport $(filter LANEKEEPER_%,$(.VARIABLES))

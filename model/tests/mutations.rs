@@ -132,7 +132,7 @@ fn progress_of_the_walks_snapshot_is_not_settled() {
 /// It forgets nothing: progress is read after the lane's lock. But what replaces a token that is gone
 /// is a token more.
 #[test]
-fn a_walk_that_locks_no_tokens_multiplies_them() {
+fn a_claim_that_takes_tokens_that_are_gone_multiplies_them() {
     let scenario = scenarios::bulk_appends().with(|it| {
         it.budget.failures = 0;
         it.rollbacks = false;

@@ -8,8 +8,7 @@ WITH filter AS MATERIALIZED (
 SELECT i, e.seq, e.day, e.message_id, e.event_type, e.created_at, e.size,
        f.events IS NULL OR e.event_type = ANY (f.events) AS matched,
        CASE WHEN e.size <= $6 AND (f.events IS NULL OR e.event_type = ANY (f.events)) THEN e.payload END AS payload,
-       CASE WHEN f.events IS NULL OR e.event_type = ANY (f.events) AND e.headers <> '{}'
-            THEN e.headers::text END AS headers
+       CASE WHEN f.events IS NULL OR e.event_type = ANY (f.events) THEN e.headers::text END AS headers
 FROM generate_series(1, cardinality($1::bigint[])) AS i
 JOIN filter AS f ON f.subscription_id = ($4::int[])[i]
 CROSS JOIN LATERAL (

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use lanekeeper::store::claim::{self, RouteWalk};
+use lanekeeper::store::claim::{self, Bound, RouteWalk};
 use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
 use lanekeeper::store::{lane_connection, worker};
 
 use super::bed::{Bed, Sub, enqueue};
+use crate::statements::connection::settlement;
 
 /// Many producers, few sessions, lanes that go idle all the time: each append races a settlement.
 async fn race(isolation: &str) {
@@ -122,25 +123,16 @@ async fn a_committed_event_does_not_wait_for_an_append_that_is_open() {
     let walk = RouteWalk {
         route: 1,
         room: 1,
-        bound: lanekeeper::store::claim::Bound::START,
+        bound: Bound::START,
     };
     let claimed = claim::claim(&client, &claiming, connection_id, 1, &[walk], 1, &[]).await;
     let lane = claimed.unwrap().lanes.remove(0);
     let finish = async |version, cursor| {
         let settlement = Settlement {
-            lane_id: lane.lane_id,
-            session_id: lane.session_id,
             version,
-            operation: Operation::Finish,
             changed: true,
             cursor,
-            cursor_day: lane.cursor_day,
-            attempts: 0,
-            crashes: 0,
-            delay: Duration::ZERO,
-            error: None,
-            history_from: None,
-            outcomes: Vec::new(),
+            ..settlement(&lane, Operation::Finish)
         };
         let lanes = [(settlement, lane.token)];
         settle::settle(&client, &settling, worker_id, &lanes)

@@ -51,7 +51,7 @@ impl Connection {
     pub async fn yield_all(&self, lanes: &[ClaimedLane]) -> Vec<Settled> {
         let yields: Vec<_> = lanes
             .iter()
-            .map(|lane| (yielded(lane), lane.token))
+            .map(|lane| (settlement(lane, Operation::Yield), lane.token))
             .collect();
         settle::settle(&self.client, &self.settle, 1, &yields)
             .await
@@ -66,12 +66,13 @@ impl Connection {
     }
 }
 
-fn yielded(lane: &ClaimedLane) -> Settlement {
+/// Of a lane whose progress stays as it was claimed.
+pub fn settlement(lane: &ClaimedLane, operation: Operation) -> Settlement {
     Settlement {
         lane_id: lane.lane_id,
         session_id: lane.session_id,
         version: lane.version,
-        operation: Operation::Yield,
+        operation,
         changed: false,
         cursor: lane.cursor,
         cursor_day: lane.cursor_day,

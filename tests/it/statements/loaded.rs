@@ -4,9 +4,9 @@ use lanekeeper::store::claim::{self, Bound, ClaimedLane, RouteWalk};
 use lanekeeper::store::fetch::{self, Position};
 use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
 use lanekeeper::store::worker;
-use std::time::Duration;
 use tokio_postgres::Client;
 
+use super::connection::settlement;
 use super::plans::{Observed, Work};
 use crate::support::TestDb;
 
@@ -145,19 +145,9 @@ impl Holder {
 
 fn passed_one(lane: &ClaimedLane) -> Settlement {
     Settlement {
-        lane_id: lane.lane_id,
-        session_id: lane.session_id,
-        version: lane.version,
-        operation: Operation::Yield,
         changed: true,
         cursor: lane.cursor + 1,
-        cursor_day: lane.cursor_day,
-        attempts: 0,
-        crashes: 0,
-        delay: Duration::ZERO,
-        error: None,
-        history_from: None,
-        outcomes: Vec::new(),
+        ..settlement(lane, Operation::Yield)
     }
 }
 

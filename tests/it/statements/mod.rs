@@ -2,7 +2,7 @@
 //! that the cost of the hot ones does not depend on what has piled up.
 
 mod charges;
-mod connection;
+pub mod connection;
 mod housekeeping;
 mod loaded;
 mod plans;
