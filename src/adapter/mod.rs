@@ -28,6 +28,7 @@ use async_trait::async_trait;
 
 use crate::event::Event;
 use crate::limit::Bucket;
+use crate::telemetry::span::TraceContext;
 
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
@@ -48,6 +49,9 @@ pub struct Delivery<'a> {
     /// It was a dead letter, and an operator has it delivered again: later events of its session may have
     /// been delivered before it.
     pub requeued: bool,
+    /// The trace context of this attempt. None: nothing is traced here, and what the producer stored with the
+    /// event goes out as it is.
+    pub trace: Option<&'a TraceContext>,
 }
 
 /// What the destination made of a delivery.

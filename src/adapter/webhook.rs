@@ -14,7 +14,6 @@ use async_trait::async_trait;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, redirect};
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -23,6 +22,7 @@ use self::settings::Checked;
 use super::signature::Signer;
 use super::target::{self, PublicResolver};
 use super::{Adapter, Delivery, Environment, SettingsError, Verdict, envelope};
+use crate::telemetry::span::TraceContext;
 
 const KIND: &str = "webhook";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -102,15 +102,18 @@ impl Webhook {
         }
         set("webhook-id", &id);
         set("webhook-timestamp", &timestamp.to_string());
-        let trace = event
-            .headers
-            .as_deref()
-            .map(TraceContext::read)
-            .unwrap_or_default();
-        if let Some(parent) = trace.traceparent {
-            set("traceparent", &parent);
-            if let Some(state) = trace.tracestate {
-                set("tracestate", &state);
+        let stored;
+        let trace = match delivery.trace {
+            Some(trace) => trace,
+            None => {
+                stored = TraceContext::of_event(event.headers.as_deref());
+                &stored
+            }
+        };
+        if let Some(parent) = &trace.traceparent {
+            set("traceparent", parent);
+            if let Some(state) = &trace.tracestate {
+                set("tracestate", state);
             }
         }
         headers
@@ -194,20 +197,6 @@ fn causes(error: &dyn std::error::Error) -> String {
         return error.to_string();
     }
     chain.join(": ")
-}
-
-/// W3C trace context that the producer stored with the event.
-#[derive(Default, Deserialize)]
-struct TraceContext {
-    traceparent: Option<String>,
-    tracestate: Option<String>,
-}
-
-impl TraceContext {
-    fn read(headers: &str) -> Self {
-        // Foreign to this adapter and optional: what cannot be read is not passed on.
-        serde_json::from_str(headers).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::engine::WorkerSettings;
 use crate::limit::BreakerSettings;
 use crate::store::connect;
+use crate::telemetry::{Telemetry, Tracing};
 
 use super::output::{self, Output, OutputArgs};
 use super::{Failure, worker};
@@ -58,7 +59,7 @@ pub struct Args {
 const DEEP: usize = 100;
 
 impl Args {
-    fn options(&self, config: &Config) -> Options {
+    fn options(&self, config: &Config, telemetry: Option<&Telemetry>) -> Options {
         Options {
             runs: self.runs as usize,
             seconds: self.seconds,
@@ -82,13 +83,18 @@ impl Args {
                     lanes: 0,
                     ..BreakerSettings::default()
                 },
+                tracing: telemetry.map_or(Tracing::Off, Telemetry::tracing),
                 ..worker::settings(config)
             },
         }
     }
 }
 
-pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+pub async fn run(
+    args: Args,
+    config: &Config,
+    telemetry: Option<&Telemetry>,
+) -> Result<ExitCode, Failure> {
     let client = connect::open(&config.database).await?;
     if !args.force && bench::holds_events(&client).await? {
         return Err(
@@ -100,7 +106,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let server = connect::settings(&config.database)?;
     let url = config.database.url.as_ref().map(|url| url.expose());
     let scratch = Scratch::new(server, url.unwrap_or_default());
-    let options = args.options(config);
+    let options = args.options(config, telemetry);
     let measured = tokio::select! {
         measured = measure(&args, &options, &scratch) => measured,
         _ = tokio::signal::ctrl_c() => Err(Failure::failed("interrupted")),

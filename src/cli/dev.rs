@@ -18,6 +18,7 @@ use super::worker::Serving;
 use crate::config::Config;
 use crate::dev::{Data, DevError, Options, Postgres, default_data_dir};
 use crate::store::{self, Database};
+use crate::telemetry::Telemetry;
 
 /// Run a private PostgreSQL, and a worker or a command on it
 #[derive(Debug, clap::Args)]
@@ -81,14 +82,18 @@ enum CommandError {
     Wait(#[source] std::io::Error),
 }
 
-pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+pub async fn run(
+    args: Args,
+    config: &Config,
+    telemetry: Option<&Telemetry>,
+) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen().map_err(Failure::failed)?;
     let options = args.options(config).map_err(Failure::failed)?;
     let mut postgres = tokio::select! {
         started = Postgres::start(&options) => started.map_err(Failure::failed)?,
         signal = signals.next() => return Ok(killed_by(signal)),
     };
-    let outcome = beside(&mut postgres, args, config, &mut signals).await;
+    let outcome = beside(&mut postgres, args, config, telemetry, &mut signals).await;
     let stopped = postgres.stop().await.map_err(Failure::failed);
     outcome.and_then(|code| stopped.map(|()| code))
 }
@@ -98,13 +103,14 @@ async fn beside(
     postgres: &mut Postgres,
     args: Args,
     config: &Config,
+    telemetry: Option<&Telemetry>,
     signals: &mut Signals,
 ) -> Result<ExitCode, Failure> {
     if !args.no_migrate {
         migrate(postgres.url()).await?;
     }
     if args.command.is_empty() {
-        serve(postgres, config, signals).await
+        serve(postgres, config, telemetry, signals).await
     } else {
         wrap(postgres, args.command, signals).await
     }
@@ -127,6 +133,7 @@ async fn migrate(url: &str) -> Result<(), Failure> {
 async fn serve(
     postgres: &mut Postgres,
     config: &Config,
+    telemetry: Option<&Telemetry>,
     signals: &mut Signals,
 ) -> Result<ExitCode, Failure> {
     println!("PostgreSQL {}", postgres.binaries().version);
@@ -139,7 +146,7 @@ async fn serve(
     let mut config = config.clone();
     // On one machine the destinations are on it too.
     config.worker.allow_private_targets = true;
-    let serving = Serving::start(&config, database).await?;
+    let serving = Serving::start(&config, database, telemetry).await?;
     println!("probes        http://{}/readyz", serving.address);
     tokio::select! {
         _ = signals.next() => serving.stop().await,

@@ -35,7 +35,7 @@ use crate::config::{Config, ConfigError};
 use crate::store::connect::{self, ConnectError};
 use crate::store::inspect::FindError;
 use crate::store::{ErrorClass, StoreError};
-use crate::telemetry::log;
+use crate::telemetry::{Telemetry, log};
 use crate::toml_file::nearest;
 
 pub use failure::Failure;
@@ -91,14 +91,23 @@ enum OtherCommand {
 }
 
 impl OtherCommand {
-    async fn run(self, config: &Config) -> Result<ExitCode, Failure> {
+    /// Whether it delivers, and is watched while it does; `bench` as any worker, for what that costs.
+    fn delivers(&self) -> bool {
+        matches!(self, Self::Bench(_) | Self::Dev(_) | Self::Worker(_))
+    }
+
+    async fn run(
+        self,
+        config: &Config,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<ExitCode, Failure> {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
-            Self::Bench(args) => bench::run(args, config).await,
+            Self::Bench(args) => bench::run(args, config, telemetry).await,
             Self::Breaker(args) => breaker::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
             Self::Dead(args) => dead::run(args, config).await,
-            Self::Dev(args) => dev::run(args, config).await,
+            Self::Dev(args) => dev::run(args, config, telemetry).await,
             Self::Doctor(args) => doctor::run(args, config).await,
             Self::Enqueue(args) => enqueue::run(args, config).await,
             Self::Lane(args) => lane::run(args, config).await,
@@ -108,7 +117,7 @@ impl OtherCommand {
             Self::Status(args) => status::run(args, config).await,
             Self::Subscription(args) => subscription::run(args, config).await,
             Self::Tail(args) => tail::run(args, config).await,
-            Self::Worker(args) => worker::run(args, config).await,
+            Self::Worker(args) => worker::run(args, config, telemetry).await,
         }
     }
 }
@@ -142,12 +151,21 @@ pub fn main() -> ExitCode {
 
 fn run(command: OtherCommand, config: Result<Config, ConfigError>) -> Result<ExitCode, Failure> {
     let config = config.map_err(Failure::usage)?;
-    log::init(&config.log).map_err(Failure::failed)?;
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
-    let outcome = runtime.block_on(command.run(&config));
+    let telemetry = {
+        let _entered = runtime.enter();
+        let telemetry = command.delivers().then(Telemetry::start).transpose();
+        telemetry.map_err(Failure::usage)?
+    };
+    let bridge = telemetry.as_ref().and_then(Telemetry::log_bridge);
+    log::init(&config.log, bridge).map_err(Failure::failed)?;
+    let outcome = runtime.block_on(command.run(&config, telemetry.as_ref()));
+    if let Some(telemetry) = telemetry {
+        telemetry.stop();
+    }
     // The command is done: a read of standard input that still waits must not keep the process.
     runtime.shutdown_background();
     outcome

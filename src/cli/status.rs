@@ -42,7 +42,8 @@ enum Line<'a> {
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
     let reading = inspect::begin(&mut client).await?;
-    let mut subscriptions = inspect::status(&reading, args.limit.to_ask_for()).await?;
+    let mut subscriptions =
+        inspect::status(&reading, args.limit.to_ask_for(), inspect::LANES_LOOKED_AT).await?;
     let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
     drop(reading);
     args.limit.cut(&mut subscriptions);

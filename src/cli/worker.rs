@@ -23,6 +23,7 @@ use crate::store::subscription::Subscription;
 use crate::store::{Database, connect};
 use crate::stream::hooks::registry::SessionRegistry;
 use crate::subscription::built_in;
+use crate::telemetry::{Telemetry, Tracing, names};
 
 /// For the connection that sends spooled events; the next round tries again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,13 +37,17 @@ Example:
   DATABASE_URL=postgres://worker@db/app lanekeeper worker")]
 pub struct Args {}
 
-pub async fn run(_args: Args, config: &Config) -> Result<ExitCode, Failure> {
+pub async fn run(
+    _args: Args,
+    config: &Config,
+    telemetry: Option<&Telemetry>,
+) -> Result<ExitCode, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
     // Says plainly what is wrong with the database before the engine meets it.
     drop(connect::connect(&config.database).await?);
     let database = connect::settings(&config.database)?;
-    let serving = Serving::start(config, database).await?;
+    let serving = Serving::start(config, database, telemetry).await?;
     tracing::info!(http = %serving.address, "serving");
     told(&mut terminate, &mut interrupt).await;
     serving.stop().await
@@ -83,6 +88,21 @@ async fn drain_spool(spool: Spool, database: Database, every: Duration, ended: C
     }
 }
 
+/// Reads the spool's depth whenever somebody asks for the metrics.
+fn watch_spool(spool: Spool) {
+    opentelemetry::global::meter(names::SCOPE)
+        .u64_observable_gauge(names::SPOOL_DEPTH.name)
+        .with_unit(names::SPOOL_DEPTH.unit)
+        .with_description(names::SPOOL_DEPTH.says)
+        .with_callback(move |to| {
+            // A folder that cannot be read is logged by whoever drains it.
+            if let Ok(files) = spool.files() {
+                to.observe(files.len() as u64, &[]);
+            }
+        })
+        .build();
+}
+
 async fn drain_once(
     spool: &Spool,
     database: &Database,
@@ -103,7 +123,11 @@ pub struct Serving {
 
 impl Serving {
     /// Starts both, on the database that `database` names.
-    pub async fn start(config: &Config, database: Database) -> Result<Self, Failure> {
+    pub async fn start(
+        config: &Config,
+        database: Database,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<Self, Failure> {
         let listener = TcpListener::bind(config.http.listen)
             .await
             .map_err(|source| {
@@ -118,12 +142,19 @@ impl Serving {
             environment: Environment::of_process(config.worker.allow_private_targets),
         };
         let registry_on = database.clone();
-        let worker = Worker::start(database, settings(config), Arc::new(adapters))
+        let settings = WorkerSettings {
+            tracing: telemetry.map_or(Tracing::Off, Telemetry::tracing),
+            ..settings(config)
+        };
+        let worker = Worker::start(database, settings, Arc::new(adapters))
             .await
             .map_err(Failure::failed)?;
         registry::switch(registry_on, config.worker.registry).await;
         let ended = CancellationToken::new();
-        let router = http::health::router(worker.probe());
+        let mut router = http::health::router(worker.probe());
+        if let Some(telemetry) = telemetry {
+            router = router.merge(http::metrics::router(telemetry.metrics()));
+        }
         let shutdown = ended.clone().cancelled_owned();
         tokio::spawn(async move {
             let served = axum::serve(listener, router)
@@ -139,6 +170,7 @@ impl Serving {
         match Spool::new(&config.spool) {
             Ok(spool) => {
                 let every = config.spool.interval();
+                watch_spool(spool.clone());
                 tokio::spawn(drain_spool(spool, spooled_to, every, ended.clone()));
             }
             // As in a container without a home: no hook runs there that could have spooled.
@@ -247,6 +279,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
             lanes: breaker_lanes,
             open: Duration::from_millis(breaker_open_ms),
         },
+        tracing: Tracing::Off,
     }
 }
 

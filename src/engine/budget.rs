@@ -31,7 +31,11 @@ impl Budget {
 
     /// Bytes that may still be fetched. What one fetch brings may pass the bound, once.
     pub fn room(&self) -> usize {
-        self.limit.saturating_sub(self.used.load(Ordering::Relaxed))
+        self.limit.saturating_sub(self.used())
+    }
+
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Counts bytes in; they are counted out when the share is dropped.

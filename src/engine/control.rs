@@ -165,6 +165,9 @@ async fn take_over(client: &Client, shared: &Shared) -> Result<(), StoreError> {
             charged = dead.charged,
             "took over from lane connections that are gone"
         );
+        let count = |number| u64::try_from(number).unwrap_or(0);
+        shared.instruments.taken_over.add(count(dead.lanes), &[]);
+        shared.instruments.charged.add(count(dead.charged), &[]);
     }
     Ok(())
 }
@@ -185,7 +188,7 @@ async fn reload(
 ) -> Result<(), StoreError> {
     let subscriptions = subscription::load(client).await?;
     let current = shared.routes();
-    let next = current.next(subscriptions, |subscription| {
+    let next = current.next(subscriptions, &shared.instruments, |subscription| {
         source
             .build(subscription)
             .inspect_err(|error| {

@@ -20,13 +20,12 @@
 
 mod pacing;
 mod read;
+mod sending;
 
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -40,7 +39,7 @@ use super::pace::Place;
 use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
 use super::trust::Trust;
-use crate::adapter::{Adapter, Delivery, Verdict};
+use crate::adapter::{Adapter, Verdict};
 use crate::crash_point::CrashPoint;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::FetchedEvent;
@@ -102,6 +101,8 @@ pub async fn run(lane: Lane) {
         place,
         progress,
         delivered: 0,
+        accepted: 0,
+        filtered: 0,
         claimed_at: Instant::now(),
         settled_at: Instant::now(),
         aborted: None,
@@ -124,6 +125,9 @@ struct Runner {
     progress: Progress,
     /// Events passed in this holding.
     delivered: usize,
+    /// What of them was accepted, and what was filtered, since the last settlement.
+    accepted: u64,
+    filtered: u64,
     claimed_at: Instant,
     settled_at: Instant,
     /// Made at the first delivery and kept: it is polled beside every one.
@@ -189,7 +193,10 @@ impl Runner {
                 ending => return ending,
             }
             match step {
-                Step::Filtered => self.progress.pass(event.seq, event.day),
+                Step::Filtered => {
+                    self.filtered += 1;
+                    self.progress.pass(event.seq, event.day);
+                }
                 Step::Coalesced { replaced_by } => {
                     self.progress.coalesce(event.seq, event.day, replaced_by);
                 }
@@ -296,32 +303,14 @@ impl Runner {
         if !self.context.trust.holds() {
             return Ending::Lost;
         }
-        let delivery = Delivery {
-            event: &event,
-            subscription: &self.route.subscription.name,
-            attempt: self.progress.attempt(),
-            requeued: self.progress.faces_letter(),
+        let verdict = match self.send(&event).await {
+            Ok(verdict) => verdict,
+            Err(ending) => return ending,
         };
-        CrashPoint::Delivering.pass();
-        let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
-        let aborting = &self.context.aborting;
-        let aborted = self
-            .aborted
-            .get_or_insert_with(|| Box::pin(aborting.clone().cancelled_owned()));
-        let verdict = tokio::select! {
-            biased;
-            verdict = delivering => verdict,
-            // The adapter's future may be dropped anywhere; what it had sent may be sent again.
-            () = aborted => return Ending::Stopped(Stop::new(Operation::Release)),
-        };
-        CrashPoint::Delivered.pass();
-        let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
-            error: "the adapter panicked; see the worker's log".to_owned(),
-            after: None,
-        });
         let context = &self.context;
         // Before anything else: others are about to send.
         self.report(&verdict, &buckets, probe).await;
+        self.accepted += u64::from(verdict == Verdict::Accepted);
         let judgement = self
             .progress
             .judge(seq, day, verdict, &self.route.subscription, || {
@@ -368,6 +357,11 @@ impl Runner {
         let subscription = &self.route.subscription;
         let punctual = stop.punctual;
         let settlement = Box::new(self.progress.settlement(stop, subscription.history));
+        let outcomes: Vec<_> = settlement
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.kind.as_str())
+            .collect();
         CrashPoint::Judged.pass();
         let (reply, settled) = oneshot::channel();
         let request = Request::Settle {
@@ -387,7 +381,20 @@ impl Runner {
         }
         self.progress.settled();
         self.settled_at = Instant::now();
+        self.count(&outcomes);
         Some(reply)
+    }
+}
+
+impl Runner {
+    /// Counts what a settlement put on record.
+    fn count(&mut self, outcomes: &[&'static str]) {
+        let instruments = &self.route.instruments;
+        instruments.delivered(std::mem::take(&mut self.accepted));
+        instruments.ended("filtered", std::mem::take(&mut self.filtered));
+        for outcome in outcomes {
+            instruments.ended(outcome, 1);
+        }
     }
 }
 

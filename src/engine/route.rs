@@ -10,6 +10,7 @@ use super::handler::Destination;
 use super::pace::Gate;
 use crate::limit::{Bucket, Limiter, Passage};
 use crate::store::subscription::Subscription;
+use crate::telemetry::instruments::{Instruments, RouteInstruments};
 
 /// One subscription with its destination, as of one version of the subscription.
 pub struct Route {
@@ -23,6 +24,7 @@ pub struct Route {
     /// Lanes held over all lane connections; shared by all versions of the subscription.
     held: Arc<AtomicUsize>,
     replaced: AtomicBool,
+    pub instruments: RouteInstruments,
 }
 
 impl Route {
@@ -133,6 +135,7 @@ impl RouteTable {
     pub fn next(
         &self,
         subscriptions: Vec<Subscription>,
+        instruments: &Instruments,
         mut build: impl FnMut(&Subscription) -> Option<Destination>,
     ) -> Self {
         let mut routes = HashMap::new();
@@ -168,6 +171,7 @@ impl RouteTable {
                 .filter(|route| route.buckets == buckets)
                 .map_or_else(Arc::default, |route| Arc::clone(&route.gate));
             let id = subscription.id;
+            let instruments = instruments.of(&subscription);
             let subscription = Arc::new(subscription);
             routes.insert(
                 id,
@@ -179,6 +183,7 @@ impl RouteTable {
                     gate,
                     held,
                     replaced: AtomicBool::new(false),
+                    instruments,
                 }),
             );
         }

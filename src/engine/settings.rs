@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::limit::{BreakerSettings, RedisSettings};
+use crate::telemetry::Tracing;
 
 /// How a worker behaves. [`Default`] is the configuration's default.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub struct WorkerSettings {
     pub redis: Option<RedisSettings>,
     /// When a destination that fails is left alone.
     pub breaker: BreakerSettings,
+    /// What becomes of deliveries' spans.
+    pub tracing: Tracing,
 }
 
 impl Default for WorkerSettings {
@@ -75,6 +78,7 @@ impl Default for WorkerSettings {
             session_days: 30,
             redis: None,
             breaker: BreakerSettings::default(),
+            tracing: Tracing::Off,
         }
     }
 }

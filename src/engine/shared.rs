@@ -19,6 +19,7 @@ use super::pace::Counts;
 use super::places::{HeldLanes, Places};
 use super::route::{Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
+use super::survey::Survey;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
 use crate::limit::Limiter;
@@ -27,6 +28,8 @@ use crate::store::letter::RequeuedLetter;
 use crate::store::operate;
 use crate::store::subscription::Subscription;
 use crate::store::worker::Identity;
+use crate::telemetry::instruments::Instruments;
+use crate::telemetry::names;
 
 /// How long a lane waits for its subscription to be paused; else the next refusal pauses it.
 const PAUSE_WITHIN: Duration = Duration::from_secs(10);
@@ -56,6 +59,9 @@ pub struct Shared {
     lanes: Arc<HeldLanes>,
     /// How fast destinations may be sent to.
     pub limiter: Limiter,
+    pub instruments: Instruments,
+    /// How subscriptions stand, where this worker is the one that looks.
+    pub survey: Survey,
     /// A connection would have claimed, but a bound left it no room.
     lacks_room: AtomicBool,
     suspects: Arc<Semaphore>,
@@ -93,6 +99,8 @@ impl Shared {
             routes: watch::Sender::default(),
             counts,
             limiter,
+            instruments: Instruments::new(&opentelemetry::global::meter(names::SCOPE)),
+            survey: Survey::default(),
             lanes: Arc::default(),
             lacks_room: AtomicBool::new(false),
             suspects: Arc::new(Semaphore::new(1)),
@@ -201,6 +209,10 @@ pub struct LaneContext {
 impl LaneContext {
     pub fn limiter(&self) -> &Limiter {
         &self.shared.limiter
+    }
+
+    pub fn instruments(&self) -> &Instruments {
+        &self.shared.instruments
     }
 
     /// A lane waits, or waits no more: others may be claimed.

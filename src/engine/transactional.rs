@@ -237,7 +237,10 @@ impl Session<'_> {
                 return self.settle(&lane, &mut progress, stop).await.map(drop);
             }
             match step {
-                Step::Filtered => progress.pass(event.seq, event.day),
+                Step::Filtered => {
+                    route.instruments.ended("filtered", 1);
+                    progress.pass(event.seq, event.day);
+                }
                 Step::Coalesced { replaced_by } => {
                     progress.coalesce(event.seq, event.day, replaced_by);
                 }
@@ -293,11 +296,9 @@ impl Session<'_> {
         progress: &mut Progress,
         stop: Stop,
     ) -> Result<Settled, SessionError> {
-        let history = self
-            .shared
-            .routes()
-            .get(lane.token.route)
-            .is_some_and(|route| route.subscription.history);
+        let routes = self.shared.routes();
+        let route = routes.get(lane.token.route);
+        let history = route.is_some_and(|route| route.subscription.history);
         if stop.operation == Operation::Retry && stop.error.is_some() {
             self.walks.expect(Instant::now() + stop.delay);
         }
@@ -308,6 +309,11 @@ impl Session<'_> {
         let settled = results.first().copied().unwrap_or(Settled::Lost);
         if settled != Settled::Lost {
             progress.settled();
+            if let Some(route) = route {
+                for outcome in &lanes[0].0.outcomes {
+                    route.instruments.ended(outcome.kind.as_str(), 1);
+                }
+            }
         }
         Ok(settled)
     }

@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
-use super::{claimer, control, transactional, wake};
+use super::{claimer, control, gauges, survey, transactional, wake};
 use crate::limit::View;
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::worker::{self as peers, Identity};
 use crate::store::{Database, StoreError};
+use crate::telemetry::names;
 
 /// For a pooled connection: a large payload waits no longer.
 const POOL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -110,12 +111,14 @@ impl Worker {
             max_lanes = shared.settings.max_lanes,
             "worker started"
         );
+        gauges::register(&opentelemetry::global::meter(names::SCOPE), &shared);
         let others = vec![
             // Listening comes before the first claim, so that nothing falls between them.
             tokio::spawn(wake::listen(Arc::clone(&shared))),
             tokio::spawn(wake::ring_me(Arc::clone(&shared))),
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
             tokio::spawn(share_limits(Arc::clone(&shared), ended.clone())),
+            tokio::spawn(survey::run(Arc::clone(&shared))),
         ];
         let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
         let handlers = (0..shared.settings.handler_connections)

@@ -1,3 +1,4 @@
-//! What a worker serves over HTTP: so far the probes.
+//! What a worker serves over HTTP: the probes and its metrics.
 
 pub mod health;
+pub mod metrics;

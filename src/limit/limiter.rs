@@ -161,6 +161,11 @@ impl Limiter {
             .map_or(1, |seen| seen.fleet.replicas.max(1))
     }
 
+    /// How many of the workers that live started before this one; `None`: not known yet.
+    pub fn rank(&self) -> Option<u32> {
+        locked(&self.fleet).as_ref().map(|seen| seen.fleet.rank)
+    }
+
     pub fn view(&self) -> View {
         View {
             shared: matches!(*locked(&self.mode), Mode::Shared(_)),

@@ -64,6 +64,19 @@ pub enum OutcomeKind {
     },
 }
 
+impl OutcomeKind {
+    /// As `lanekeeper.settle` knows it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Coalesced { .. } => "coalesced",
+            Self::DeadLettered { .. } => "dead_lettered",
+            Self::Dropped { .. } => "dropped",
+            Self::Redelivered { .. } => "redelivered",
+            Self::DeadLetteredAgain { .. } => "dead_lettered_again",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub seq: i64,
@@ -278,43 +291,25 @@ impl OutcomeColumns {
         let mut columns = Self::default();
         for (ord, (settlement, _)) in (1..).zip(lanes) {
             for outcome in &settlement.outcomes {
-                let (kind, replaced_by, error, attempts, crashes) = match &outcome.kind {
-                    OutcomeKind::Coalesced { replaced_by } => {
-                        ("coalesced", Some(*replaced_by), None, 0, 0)
-                    }
+                let (replaced_by, error, attempts, crashes) = match &outcome.kind {
+                    OutcomeKind::Coalesced { replaced_by } => (Some(*replaced_by), None, 0, 0),
                     OutcomeKind::DeadLettered {
                         error,
                         attempts,
                         crashes,
-                    } => (
-                        "dead_lettered",
-                        None,
-                        Some(storable(error)),
-                        *attempts,
-                        *crashes,
-                    ),
-                    OutcomeKind::Dropped { error } => {
-                        ("dropped", None, Some(storable(error)), 0, 0)
-                    }
-                    OutcomeKind::Redelivered { dead_id } => {
-                        ("redelivered", Some(*dead_id), None, 0, 0)
-                    }
+                    } => (None, Some(storable(error)), *attempts, *crashes),
+                    OutcomeKind::Dropped { error } => (None, Some(storable(error)), 0, 0),
+                    OutcomeKind::Redelivered { dead_id } => (Some(*dead_id), None, 0, 0),
                     OutcomeKind::DeadLetteredAgain {
                         dead_id,
                         error,
                         attempts,
                         crashes,
-                    } => (
-                        "dead_lettered_again",
-                        Some(*dead_id),
-                        Some(storable(error)),
-                        *attempts,
-                        *crashes,
-                    ),
+                    } => (Some(*dead_id), Some(storable(error)), *attempts, *crashes),
                 };
                 columns.ords.push(ord);
                 columns.seqs.push(outcome.seq);
-                columns.kinds.push(kind);
+                columns.kinds.push(outcome.kind.as_str());
                 columns.replaced_by.push(replaced_by);
                 columns.errors.push(error);
                 columns.attempts.push(attempts);

@@ -29,5 +29,6 @@ mod readme;
 mod registry;
 mod requirements;
 mod statements;
+mod telemetry;
 mod tls;
 mod upgrade;

@@ -33,6 +33,9 @@ pub struct Arrival {
     pub session: String,
     pub seq: i64,
     pub attempt: u32,
+    /// As they came.
+    pub traceparent: Option<String>,
+    pub tracestate: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -237,6 +240,8 @@ impl Desk {
                 session: event.session,
                 seq: event.seq,
                 attempt: event.attempt,
+                traceparent: header("traceparent").ok().map(str::to_owned),
+                tracestate: header("tracestate").ok().map(str::to_owned),
             });
         });
         Ok(sender)

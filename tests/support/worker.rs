@@ -93,6 +93,14 @@ impl WorkerProcess {
             .any(|line| line.contains(text))
     }
 
+    /// Where it serves HTTP.
+    pub fn http(&self) -> String {
+        let log = self.log.lock().unwrap();
+        let line = log.iter().find(|line| line.contains("serving")).unwrap();
+        let (_, address) = line.split_once("http=").unwrap();
+        format!("http://{}", address.trim())
+    }
+
     /// What it said so far, for the message of a failing test.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().join("\n")

@@ -147,6 +147,11 @@ impl Session<'_> {
             claimed
         };
         let taken = claimed.lanes.len();
+        let instruments = &self.shared.instruments;
+        instruments
+            .claim_duration
+            .record(now.elapsed().as_secs_f64(), &[]);
+        instruments.claim_lanes.record(taken as u64, &[]);
         let random = self.shared.random();
         self.walks
             .finished(&claimed.routes, taken, limit, now, random);
@@ -223,17 +228,13 @@ impl Session<'_> {
         positions: &[Position],
     ) -> Result<Vec<Vec<FetchedEvent>>, SessionError> {
         let rows = i64::try_from(self.rows_per_lane(positions.len())).unwrap_or(i64::MAX);
-        self.ask(
-            Instant::now(),
-            fetch::fetch(
-                &self.client,
-                &self.statements.fetch,
-                positions,
-                rows,
-                INLINE_BYTES,
-            ),
-        )
-        .await
+        let asked_at = Instant::now();
+        let (client, statement) = (&self.client, &self.statements.fetch);
+        let fetching = fetch::fetch(client, statement, positions, rows, INLINE_BYTES);
+        let fetched = self.ask(asked_at, fetching).await?;
+        let took = asked_at.elapsed().as_secs_f64();
+        self.shared.instruments.fetch_duration.record(took, &[]);
+        Ok(fetched)
     }
 
     /// Events to fetch per lane so that even payloads of the largest inline size fit what memory is

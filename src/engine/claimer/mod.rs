@@ -32,6 +32,7 @@ use crate::crash_point::CrashPoint;
 use crate::store::lane_connection::{self, OpenError, Opened};
 use crate::store::settle::{self, Settled, Settlement};
 use crate::store::{ErrorClass, StoreError, claim, fetch, worker};
+use crate::telemetry::instruments::Cause;
 
 pub use super::shared::LaneContext;
 
@@ -253,10 +254,14 @@ impl Session<'_> {
             }
             // Without room too: it may be what the notification is about.
             () = self.shared.wake.notified(), if !stopping => {
+                self.shared.instruments.woken(Cause::Notification);
                 self.walks.wake();
                 return Ok(());
             }
-            () = sleep_until(claim_at), if can_claim => return Ok(()),
+            () = sleep_until(claim_at), if can_claim => {
+                self.shared.instruments.woken(Cause::Timer);
+                return Ok(());
+            }
             () = sleep_until(mark_at.unwrap_or(ping_at)), if mark_at.is_some() => return Ok(()),
             () = self.shared.stopping.cancelled(), if !stopping => return Ok(()),
             () = sleep_until(ping_at) => Instant::now(),

@@ -144,11 +144,15 @@ impl Session<'_> {
         lanes: &[(Settlement, Token)],
     ) -> Result<Vec<Settled>, SessionError> {
         let worker_id = self.shared.identity.worker_id;
-        self.ask(
-            Instant::now(),
-            settle::settle(&self.client, &self.statements.settle, worker_id, lanes),
-        )
-        .await
+        let asked_at = Instant::now();
+        let settling = settle::settle(&self.client, &self.statements.settle, worker_id, lanes);
+        let results = self.ask(asked_at, settling).await?;
+        let instruments = &self.shared.instruments;
+        instruments
+            .settle_duration
+            .record(asked_at.elapsed().as_secs_f64(), &[]);
+        instruments.settle_lanes.record(lanes.len() as u64, &[]);
+        Ok(results)
     }
 
     /// Lets go of what is done, reads on for lanes that have more, and answers the lanes.

@@ -74,6 +74,7 @@ impl Runner {
         }
         let context = Arc::clone(&self.context);
         let stopping = &context.stopping;
+        let asked_at = Instant::now();
         let mut slot = None;
         loop {
             let answer = tokio::select! {
@@ -83,6 +84,8 @@ impl Runner {
             };
             match answer {
                 Answer::Go => {
+                    let waited = asked_at.elapsed().as_secs_f64();
+                    context.instruments().limit_wait.record(waited, &[]);
                     if let Some(place) = &self.place {
                         place.go();
                         context.made_room();
@@ -101,6 +104,7 @@ impl Runner {
                     }
                 }
                 Answer::Later { after, bucket } => {
+                    context.instruments().limit_postponed.add(1, &[]);
                     let turn = after.min(LATEST_TURN).saturating_sub(TURN_AHEAD);
                     if bucket < self.route.buckets.len() {
                         self.route.gate.close(Instant::now() + turn);

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::{FutureExt, TryFutureExt};
+use tokio::time::Instant;
 
 use super::answer::{SessionError, answer, ended};
 use super::{INLINE_BYTES, Session};
@@ -17,6 +18,8 @@ use crate::store::claim::ClaimedLane;
 use crate::store::fetch::{self, FetchedEvent};
 use crate::store::settle::{self, Operation, Settled};
 use crate::store::{ErrorClass, StoreError, letter};
+use crate::telemetry::Tracing;
+use crate::telemetry::span::DeliverySpan;
 
 /// Undoes, for the handler's own statements, what a lane connection pins for the engine's.
 const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
@@ -97,13 +100,18 @@ impl Session<'_> {
             }
             event => event?,
         };
-        let delivery = Delivery {
+        let mut delivery = Delivery {
             event: &event,
             subscription: &subscription.name,
             attempt: progress.attempt(),
             requeued: progress.faces_letter(),
+            trace: None,
         };
         let shared = self.shared;
+        let traced = shared.settings.tracing != Tracing::Off;
+        let span = traced.then(|| DeliverySpan::start(&delivery));
+        delivery.trace = span.as_ref().map(DeliverySpan::context);
+        let began = Instant::now();
         let transaction = answer(shared, async {
             let transaction = self.client.transaction().await.map_err(failed())?;
             transaction.batch_execute(BEGIN).await.map_err(failed())?;
@@ -159,9 +167,17 @@ impl Session<'_> {
         if let Some(claim_id) = suspect {
             self.unlock(&[], &[claim_id]).await?;
         }
-        let Some(verdict) = verdict else {
+        let passed = verdict.is_none();
+        let verdict = verdict.unwrap_or(Verdict::Accepted);
+        let took = began.elapsed().as_secs_f64();
+        route.instruments.attempted(&verdict, took);
+        if let Some(span) = span {
+            span.end(&verdict);
+        }
+        if passed {
+            route.instruments.delivered(1);
             return Ok(None);
-        };
+        }
         Ok(stop(progress.judge(
             seq,
             day,

@@ -25,7 +25,7 @@ pub use find::{FindError, find_session, find_stream, find_subscription};
 pub use lane::{LaneStatus, active_lanes, lanes, lanes_of_session};
 pub use registry::{RegistryEntry, RegistryFilter, TurnState, registered};
 pub use session::{SessionStatus, sessions};
-pub use status::{LaneCounts, SubscriptionStatus, WorkerStatus, status, workers};
+pub use status::{LANES_LOOKED_AT, LaneCounts, SubscriptionStatus, WorkerStatus, status, workers};
 pub use subscription::{SubscriptionSummary, subscriptions};
 
 const BEGIN: &str = "

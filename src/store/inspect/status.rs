@@ -7,8 +7,8 @@ use tokio_postgres::{GenericClient, Row};
 
 use super::{StoreError, read};
 
-/// Lanes with something to do that are looked at per subscription: some 20 µs each.
-const LANES_LOOKED_AT: i64 = 5_000;
+/// Lanes with something to do that a command looks at per subscription: some 20 µs each.
+pub const LANES_LOOKED_AT: i64 = 5_000;
 /// Lanes that are counted per subscription.
 const LANES_COUNTED: i64 = 100_000;
 
@@ -76,15 +76,17 @@ impl SubscriptionStatus {
     }
 }
 
-/// The first `limit` subscriptions by name, removed ones left out.
+/// The first `limit` subscriptions by name, removed ones left out. At most `lanes` lanes with something to do are
+/// looked at of each.
 ///
 /// # Errors
 /// Where they cannot be read.
 pub async fn status(
     client: &impl GenericClient,
     limit: i64,
+    lanes: i64,
 ) -> Result<Vec<SubscriptionStatus>, StoreError> {
-    let parameters = [LANES_LOOKED_AT, limit, LANES_COUNTED];
+    let parameters = [lanes, limit, LANES_COUNTED];
     let parameters = parameters.each_ref().map(|value| (value as _, Type::INT8));
     let statement = include_str!("../sql/status.sql");
     read(

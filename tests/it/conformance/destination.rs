@@ -57,6 +57,7 @@ pub(crate) async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
         subscription: "audit",
         attempt: 3,
         requeued: false,
+        trace: None,
     };
     adapter.deliver(&delivery).await
 }

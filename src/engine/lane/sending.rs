@@ -1,0 +1,58 @@
+//! One attempt: the event to the adapter, timed and traced.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::{Ending, Runner};
+use crate::adapter::{Delivery, Verdict};
+use crate::crash_point::CrashPoint;
+use crate::engine::progress::Stop;
+use crate::event::Event;
+use crate::store::settle::Operation;
+use crate::telemetry::Tracing;
+use crate::telemetry::span::DeliverySpan;
+
+impl Runner {
+    /// Hands the head to the adapter. Ended where the worker stops waiting for it.
+    pub(super) async fn send(&mut self, event: &Event) -> Result<Verdict, Ending> {
+        let mut delivery = Delivery {
+            event,
+            subscription: &self.route.subscription.name,
+            attempt: self.progress.attempt(),
+            requeued: self.progress.faces_letter(),
+            trace: None,
+        };
+        let tracing = self.context.settings.tracing;
+        let span = (tracing != Tracing::Off).then(|| DeliverySpan::start(&delivery));
+        if tracing == Tracing::Propagated {
+            delivery.trace = span.as_ref().map(DeliverySpan::context);
+        }
+        CrashPoint::Delivering.pass();
+        let began = Instant::now();
+        let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
+        let aborting = &self.context.aborting;
+        let aborted = self
+            .aborted
+            .get_or_insert_with(|| Box::pin(aborting.clone().cancelled_owned()));
+        let verdict = tokio::select! {
+            biased;
+            verdict = delivering => verdict,
+            // The adapter's future may be dropped anywhere; what it had sent may be sent again.
+            () = aborted => return Err(Ending::Stopped(Stop::new(Operation::Release))),
+        };
+        CrashPoint::Delivered.pass();
+        let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
+            error: "the adapter panicked; see the worker's log".to_owned(),
+            after: None,
+        });
+        self.route
+            .instruments
+            .attempted(&verdict, began.elapsed().as_secs_f64());
+        if let Some(span) = span {
+            span.end(&verdict);
+        }
+        Ok(verdict)
+    }
+}

@@ -1,0 +1,172 @@
+//! What a worker counts and measures, as OpenTelemetry instruments.
+//!
+//! They come from the process's global meter provider, so that a program that has the engine as a library
+//! exports them with its own. Without a provider they cost next to nothing. What is recorded for each delivery is
+//! bound to its attributes beforehand: looking those up would cost more than everything else that the engine
+//! does for an event of a long session.
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
+
+use super::names::{self, Name, key};
+use crate::adapter::Verdict;
+use crate::store::subscription::Subscription;
+
+/// The instruments of one worker.
+#[derive(Debug)]
+pub struct Instruments {
+    process_duration: Histogram<f64>,
+    settled: Counter<u64>,
+    pub claim_duration: Histogram<f64>,
+    pub claim_lanes: Histogram<u64>,
+    pub fetch_duration: Histogram<f64>,
+    pub settle_duration: Histogram<f64>,
+    pub settle_lanes: Histogram<u64>,
+    wake_ups: Counter<u64>,
+    pub taken_over: Counter<u64>,
+    pub charged: Counter<u64>,
+    pub limit_wait: Histogram<f64>,
+    pub limit_postponed: Counter<u64>,
+}
+
+/// What made a lane connection look for lanes.
+#[derive(Clone, Copy, Debug)]
+pub enum Cause {
+    /// Somebody rang, notified, or let go of what it had.
+    Notification,
+    /// A retry, a limit or a poll was due.
+    Timer,
+}
+
+impl Instruments {
+    pub fn new(meter: &Meter) -> Self {
+        Self {
+            process_duration: seconds(meter, names::PROCESS_DURATION),
+            settled: counter(meter, names::SETTLED),
+            claim_duration: seconds(meter, names::CLAIM_DURATION),
+            claim_lanes: sizes(meter, names::CLAIM_LANES),
+            fetch_duration: seconds(meter, names::FETCH_DURATION),
+            settle_duration: seconds(meter, names::SETTLE_DURATION),
+            settle_lanes: sizes(meter, names::SETTLE_LANES),
+            wake_ups: counter(meter, names::WAKE_UPS),
+            taken_over: counter(meter, names::TAKEN_OVER),
+            charged: counter(meter, names::CHARGED),
+            limit_wait: seconds(meter, names::LIMIT_WAIT),
+            limit_postponed: counter(meter, names::LIMIT_POSTPONED),
+        }
+    }
+
+    pub fn woken(&self, cause: Cause) {
+        let cause = match cause {
+            Cause::Notification => "notification",
+            Cause::Timer => "timer",
+        };
+        self.wake_ups.add(1, &[KeyValue::new(key::CAUSE, cause)]);
+    }
+
+    /// Those of one subscription's deliveries.
+    pub fn of(&self, subscription: &Subscription) -> RouteInstruments {
+        let attributes = of_subscription(&subscription.stream, &subscription.name);
+        let mut attempt = attributes.to_vec();
+        attempt.push(KeyValue::new(key::MESSAGING_SYSTEM, names::SYSTEM));
+        attempt.push(KeyValue::new(key::OPERATION_NAME, names::DELIVER));
+        attempt.push(KeyValue::new(key::OPERATION_TYPE, names::PROCESS));
+        let mut delivered = attributes.to_vec();
+        delivered.push(KeyValue::new(key::OUTCOME, "delivered"));
+        RouteInstruments {
+            accepted: self.process_duration.bind(&attempt),
+            delivered: self.settled.bind(&delivered),
+            process_duration: self.process_duration.clone(),
+            settled: self.settled.clone(),
+            attempt,
+            attributes,
+        }
+    }
+}
+
+/// What is recorded of one subscription's deliveries.
+#[derive(Debug)]
+pub struct RouteInstruments {
+    accepted: BoundHistogram<f64>,
+    delivered: BoundCounter<u64>,
+    process_duration: Histogram<f64>,
+    settled: Counter<u64>,
+    attempt: Vec<KeyValue>,
+    attributes: [KeyValue; 2],
+}
+
+impl RouteInstruments {
+    /// An attempt was made; `seconds` is what the destination took.
+    pub fn attempted(&self, verdict: &Verdict, seconds: f64) {
+        match error_type(verdict) {
+            None => self.accepted.record(seconds),
+            Some(error) => {
+                let mut attributes = self.attempt.clone();
+                attributes.push(KeyValue::new(key::ERROR_TYPE, error));
+                self.process_duration.record(seconds, &attributes);
+            }
+        }
+    }
+
+    /// So many events were delivered, by a settlement that is committed.
+    pub fn delivered(&self, events: u64) {
+        if events > 0 {
+            self.delivered.add(events);
+        }
+    }
+
+    /// So many events ended otherwise.
+    pub fn ended(&self, outcome: &'static str, events: u64) {
+        if events == 0 {
+            return;
+        }
+        let [stream, subscription] = self.attributes.clone();
+        let outcome = KeyValue::new(key::OUTCOME, outcome);
+        self.settled.add(events, &[stream, subscription, outcome]);
+    }
+}
+
+/// `error.type` of an attempt; none where it was accepted.
+pub fn error_type(verdict: &Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Accepted => None,
+        Verdict::Retry { .. } => Some("retry"),
+        Verdict::Throttled { .. } => Some("throttled"),
+        Verdict::Rejected { .. } => Some("rejected"),
+        Verdict::Gone { .. } => Some("gone"),
+    }
+}
+
+/// What every figure of a subscription is labelled with.
+pub fn of_subscription(stream: &str, subscription: &str) -> [KeyValue; 2] {
+    [
+        KeyValue::new(key::DESTINATION, stream.to_owned()),
+        KeyValue::new(key::CONSUMER_GROUP, subscription.to_owned()),
+    ]
+}
+
+fn seconds(meter: &Meter, name: Name) -> Histogram<f64> {
+    meter
+        .f64_histogram(name.name)
+        .with_unit(name.unit)
+        .with_description(name.says)
+        .with_boundaries(names::SECONDS.to_vec())
+        .build()
+}
+
+fn sizes(meter: &Meter, name: Name) -> Histogram<u64> {
+    meter
+        .u64_histogram(name.name)
+        .with_unit(name.unit)
+        .with_description(name.says)
+        .with_boundaries(names::SIZES.to_vec())
+        .build()
+}
+
+fn counter(meter: &Meter, name: Name) -> Counter<u64> {
+    meter
+        .u64_counter(name.name)
+        .with_unit(name.unit)
+        .with_description(name.says)
+        .build()
+}

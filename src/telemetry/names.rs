@@ -1,0 +1,118 @@
+//! Every name under which something is measured or traced, and what each stands for.
+//!
+//! Names from the OpenTelemetry semantic conventions for messaging are taken where there is one; a test
+//! compares them. The rest begins with `lanekeeper.`. docs/observability.md lists them for readers, and a
+//! test compares that list too. No session, message or lane is ever an attribute of an instrument: each
+//! would be a time series of its own.
+
+/// The meter's and the tracer's name.
+pub const SCOPE: &str = "lanekeeper";
+/// `messaging.system`.
+pub const SYSTEM: &str = "lanekeeper";
+/// What an attempt is called as an operation.
+pub const DELIVER: &str = "deliver";
+/// The kind of operation that it is to the conventions: a consumer processes a message.
+pub const PROCESS: &str = "process";
+
+/// Keys of attributes.
+pub mod key {
+    pub const MESSAGING_SYSTEM: &str = "messaging.system";
+    pub const OPERATION_NAME: &str = "messaging.operation.name";
+    pub const OPERATION_TYPE: &str = "messaging.operation.type";
+    /// The stream.
+    pub const DESTINATION: &str = "messaging.destination.name";
+    /// The subscription.
+    pub const CONSUMER_GROUP: &str = "messaging.consumer.group.name";
+    pub const MESSAGE_ID: &str = "messaging.message.id";
+    /// The session. Of spans only.
+    pub const CONVERSATION_ID: &str = "messaging.message.conversation_id";
+    /// What a verdict other than accepted was: retry, throttled, rejected, gone, panic.
+    pub const ERROR_TYPE: &str = "error.type";
+    /// The event's type. Of spans only.
+    pub const EVENT_TYPE: &str = "lanekeeper.event.type";
+    /// Of spans only.
+    pub const SEQ: &str = "lanekeeper.seq";
+    /// From 1. Of spans only.
+    pub const ATTEMPT: &str = "lanekeeper.attempt";
+    /// How an event ended: delivered, filtered, coalesced, dead_lettered, dropped, …
+    pub const OUTCOME: &str = "lanekeeper.outcome";
+    /// A lane's state: idle, ready, held, blocked, parked.
+    pub const STATE: &str = "lanekeeper.lane.state";
+    /// What woke a connection: notification, timer.
+    pub const CAUSE: &str = "lanekeeper.cause";
+}
+
+/// An instrument: its name, its unit as UCUM writes it, and what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub says: &'static str,
+}
+
+macro_rules! instruments {
+    ($($id:ident = $name:literal, $unit:literal, $says:literal;)*) => {
+        $(pub const $id: Name = Name { name: $name, unit: $unit, says: $says };)*
+        /// All of them, in the order of the documentation.
+        pub const INSTRUMENTS: &[Name] = &[$($id),*];
+    };
+}
+
+instruments! {
+    PROCESS_DURATION = "messaging.process.duration", "s",
+        "How long attempts to deliver took, by subscription and error.type; its count is the number of attempts";
+    SETTLED = "lanekeeper.events.settled", "{event}",
+        "Events that cursors passed, by subscription and outcome";
+    CLAIM_DURATION = "lanekeeper.claim.duration", "s",
+        "How long Postgres took to answer a claim";
+    CLAIM_LANES = "lanekeeper.claim.lanes", "{lane}",
+        "Lanes that a claim took";
+    FETCH_DURATION = "lanekeeper.fetch.duration", "s",
+        "How long Postgres took to return the next events of claimed lanes";
+    SETTLE_DURATION = "lanekeeper.settle.duration", "s",
+        "How long Postgres took to answer a settlement";
+    SETTLE_LANES = "lanekeeper.settle.lanes", "{lane}",
+        "Lanes in one settlement";
+    WAKE_UPS = "lanekeeper.wakeups", "{wakeup}",
+        "What made a lane connection look for lanes, by cause";
+    TAKEN_OVER = "lanekeeper.takeover.lanes", "{lane}",
+        "Lanes that this worker took over from lane connections that are gone";
+    CHARGED = "lanekeeper.takeover.charged", "{event}",
+        "Events that a crash was charged to, because their worker died while it held them";
+    LIMIT_WAIT = "lanekeeper.limit.wait", "s",
+        "How long a held lane waited for its turn under a rate limit";
+    LIMIT_POSTPONED = "lanekeeper.limit.postponed", "{lane}",
+        "Lanes that were let go until their turn under a rate limit";
+    LIMIT_SHARED = "lanekeeper.limit.shared", "1",
+        "1 while limits are decided in Redis over all workers, 0 while this worker keeps to its share";
+    BREAKER_OPEN = "lanekeeper.breaker.open", "1",
+        "1 while the destination's circuit is open or half open, by subscription";
+    HELD = "lanekeeper.worker.held", "{lane}",
+        "Lanes that this worker holds, without those that wait for a limit";
+    PREFETCHED = "lanekeeper.worker.prefetched", "By",
+        "Bytes of events that this worker has read and not delivered yet";
+    SILENT = "lanekeeper.worker.postgres.silence", "s",
+        "Since Postgres last answered on a lane connection of this worker";
+    SPOOL_DEPTH = "lanekeeper.spool.depth", "{file}",
+        "Files of hook calls on this host that are not in Postgres yet";
+    LAG_EVENTS = "lanekeeper.lag.events", "{event}",
+        "Events behind the cursors, by subscription. Of one worker only: the one that started first";
+    LAG_AGE = "lanekeeper.lag.age", "s",
+        "Age of the oldest undelivered event, by subscription. Of one worker only";
+    LANES = "lanekeeper.lanes", "{lane}",
+        "Lanes by subscription and state. Of one worker only";
+    DEAD_LETTERS = "lanekeeper.dead_letters", "{event}",
+        "Dead letters that wait for an operator, by subscription. Of one worker only";
+    PAUSED = "lanekeeper.subscription.paused", "1",
+        "1 while the subscription is paused. Of one worker only";
+    WORKERS = "lanekeeper.workers", "{worker}",
+        "Workers with a recent heartbeat, as this worker counts them";
+}
+
+/// Boundaries of durations in seconds, those of the semantic conventions and two below: an idle wake-up takes
+/// less than a millisecond here.
+pub const SECONDS: [f64; 16] = [
+    0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+];
+/// Boundaries of batch sizes.
+pub const SIZES: [f64; 10] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];

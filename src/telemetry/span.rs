@@ -1,0 +1,189 @@
+//! The span of one attempt to deliver, and the trace context that goes with it.
+//!
+//! A producer stores its context with the event, as `traceparent` and `tracestate` in the headers. The first
+//! attempt continues that trace; a later one begins a trace of its own and links to the producer's, so that
+//! hours of retries do not make one endless trace (semantic conventions, "Spans": creation context). What goes
+//! out to the destination is the attempt's context. Sampling follows the producer's, unless
+//! `OTEL_TRACES_SAMPLER` says otherwise.
+
+use opentelemetry::trace::{
+    Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags,
+    TraceId, TraceState, Tracer as _,
+};
+use opentelemetry::{Context, KeyValue, global};
+use serde::Deserialize;
+
+use super::instruments::error_type;
+use super::names::{self, key};
+use crate::adapter::{Delivery, Verdict};
+
+/// W3C trace context as it is stored with an event and goes out with a delivery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct TraceContext {
+    pub traceparent: Option<String>,
+    pub tracestate: Option<String>,
+}
+
+impl TraceContext {
+    /// What the producer stored with the event: optional and foreign, so what cannot be read counts as none.
+    pub fn of_event(headers: Option<&str>) -> Self {
+        headers
+            .and_then(|headers| serde_json::from_str(headers).ok())
+            .unwrap_or_default()
+    }
+
+    fn of(span: &SpanContext) -> Self {
+        let flags = span.trace_flags() & TraceFlags::SAMPLED;
+        let state = span.trace_state().header();
+        Self {
+            traceparent: Some(format!(
+                "00-{}-{}-{:02x}",
+                span.trace_id(),
+                span.span_id(),
+                flags
+            )),
+            tracestate: Some(state).filter(|state| !state.is_empty()),
+        }
+    }
+
+    /// The same for the tracer; `None` where there is none, or none that is well-formed.
+    fn remote(&self) -> Option<SpanContext> {
+        let mut parts = self.traceparent.as_deref()?.trim().split('-');
+        let (version, trace, span, flags) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if version.len() != 2 || version == "ff" || !is_hex(version) {
+            return None;
+        }
+        // A version that we do not know may have more fields; ours has none (W3C Trace Context, 3.2.4).
+        if (version == "00" && parts.next().is_some()) || flags.len() != 2 || !is_hex(flags) {
+            return None;
+        }
+        let context = SpanContext::new(
+            TraceId::from_hex(trace)
+                .ok()
+                .filter(|_| trace.len() == 32)?,
+            SpanId::from_hex(span).ok().filter(|_| span.len() == 16)?,
+            TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED,
+            true,
+            self.tracestate
+                .as_deref()
+                .and_then(|state| state.parse::<TraceState>().ok())
+                .unwrap_or_default(),
+        );
+        context.is_valid().then_some(context)
+    }
+}
+
+/// The span of an attempt that is under way. It ends when it is dropped, also where the attempt was cut short.
+pub struct DeliverySpan {
+    span: global::BoxedSpan,
+    context: TraceContext,
+}
+
+impl DeliverySpan {
+    /// Starts it on the process's global tracer.
+    pub fn start(delivery: &Delivery<'_>) -> Self {
+        let event = delivery.event;
+        let created_in = TraceContext::of_event(event.headers.as_deref()).remote();
+        let tracer = global::tracer(names::SCOPE);
+        let mut builder = tracer
+            .span_builder(format!("{} {}", names::DELIVER, event.stream))
+            .with_kind(SpanKind::Consumer)
+            .with_attributes([
+                KeyValue::new(key::MESSAGING_SYSTEM, names::SYSTEM),
+                KeyValue::new(key::OPERATION_NAME, names::DELIVER),
+                KeyValue::new(key::OPERATION_TYPE, names::PROCESS),
+                KeyValue::new(key::DESTINATION, event.stream.to_string()),
+                KeyValue::new(key::CONSUMER_GROUP, delivery.subscription.to_owned()),
+                KeyValue::new(key::MESSAGE_ID, event.message_id.to_string()),
+                KeyValue::new(key::CONVERSATION_ID, event.session.to_string()),
+                KeyValue::new(key::EVENT_TYPE, event.event_type.clone()),
+                KeyValue::new(key::SEQ, event.seq),
+                KeyValue::new(key::ATTEMPT, i64::from(delivery.attempt)),
+            ]);
+        let mut parent = Context::new();
+        match created_in {
+            Some(created_in) if delivery.attempt == 1 && !delivery.requeued => {
+                parent = parent.with_remote_span_context(created_in);
+            }
+            Some(created_in) => {
+                builder = builder.with_links(vec![Link::with_context(created_in)]);
+            }
+            None => {}
+        }
+        let span = tracer.build_with_context(builder, &parent);
+        let context = TraceContext::of(span.span_context());
+        Self { span, context }
+    }
+
+    /// What goes out with the delivery.
+    pub fn context(&self) -> &TraceContext {
+        &self.context
+    }
+
+    /// Ends it with what the destination made of the delivery.
+    pub fn end(mut self, verdict: &Verdict) {
+        if let Some(error) = error_type(verdict) {
+            self.span
+                .set_attribute(KeyValue::new(key::ERROR_TYPE, error));
+            let (Verdict::Retry { error, .. }
+            | Verdict::Throttled { reason: error, .. }
+            | Verdict::Rejected { error }
+            | Verdict::Gone { error }) = verdict
+            else {
+                return;
+            };
+            self.span.set_status(Status::error(error.clone()));
+        }
+        self.span.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn context(traceparent: &str) -> TraceContext {
+        TraceContext {
+            traceparent: Some(traceparent.to_owned()),
+            tracestate: Some("vendor=1".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_well_formed_context_comes_out_as_it_went_in() {
+        let remote = context(PARENT).remote().unwrap();
+        assert!(remote.is_remote() && remote.is_sampled());
+        assert_eq!(TraceContext::of(&remote), context(PARENT));
+    }
+
+    #[test]
+    fn what_the_specification_calls_invalid_is_no_context() {
+        for bad in [
+            "",
+            "00",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0af7651916cd43dd8448eb211c8031-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-zz",
+            "00-é-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(context(bad).remote(), None, "{bad}");
+        }
+        let newer = "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more";
+        assert!(context(newer).remote().is_some());
+    }
+
+    #[test]
+    fn headers_that_are_no_context_are_none() {
+        for headers in [None, Some("{}"), Some("[]"), Some("{\"traceparent\": 5}")] {
+            assert_eq!(TraceContext::of_event(headers), TraceContext::default());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! H2: the same metrics over OTLP and for Prometheus.
+
+use std::time::Duration;
+
+use lanekeeper::telemetry::names;
+
+use super::collector::{Collector, keys};
+use crate::process::plant::{LIMIT, Plant};
+use crate::support::{Instead, wait_until};
+
+async fn scrape(http: &str) -> String {
+    let answer = reqwest::get(format!("{http}/metrics")).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let kind = answer.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
+    answer.text().await.unwrap()
+}
+
+/// The sum of a name's series whose labels have all of these.
+fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let series = text.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (found, given) = series.split_once('{')?;
+        let wanted = found == name && labels.iter().all(|label| given.contains(label));
+        wanted.then(|| value.parse::<f64>().unwrap())
+    });
+    series.reduce(|sum, value| sum + value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_does_is_counted_for_prometheus_and_over_otlp() {
+    // The providers of tests are made without TLS for the requests of their own.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let collector = Collector::grpc().await;
+    let plant = Plant::new(Duration::ZERO).await;
+    let worker = plant
+        .worker(&[
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", &collector.url),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+        ])
+        .await;
+    plant.receiver.answer_once(Instead::Fail);
+    plant.enqueue("session-", 3, 4).await;
+    plant.settled().await;
+    let http = worker.http();
+    wait_until(
+        LIMIT,
+        "twelve deliveries are counted, and the lag is looked at",
+        async || {
+            let text = scrape(&http).await;
+            value(&text, "lanekeeper_events_settled_total", &["delivered"]) == Some(12.0)
+                && value(&text, "lanekeeper_lag_events", &["out"]).is_some()
+        },
+    )
+    .await;
+    let text = scrape(&http).await;
+    let accepted = value(
+        &text,
+        "messaging_process_duration_seconds_count",
+        &["out", "runs"],
+    );
+    assert_eq!(
+        accepted,
+        Some(13.0),
+        "twelve that were accepted and one that failed"
+    );
+    let failed = ["error_type=\"retry\""];
+    let failed = value(&text, "messaging_process_duration_seconds_count", &failed);
+    assert_eq!(failed, Some(1.0));
+    assert_eq!(value(&text, "lanekeeper_workers", &[]), Some(1.0));
+    for some in [
+        "lanekeeper_claim_duration_seconds_count",
+        "lanekeeper_settle_lanes_count",
+        "lanekeeper_wakeups_total",
+        "lanekeeper_lanes",
+    ] {
+        assert!(
+            value(&text, some, &[]).is_some_and(|value| value > 0.0),
+            "{some}\n{text}"
+        );
+    }
+    assert!(!text.contains("session-"), "no session is a label: {text}");
+
+    wait_until(LIMIT, "they are exported too", async || {
+        let got = collector.got();
+        got.metrics.contains_key("messaging.process.duration")
+            && got.metrics.contains_key("lanekeeper.lag.events")
+    })
+    .await;
+    assert!(worker.stop().await.success());
+    let got = collector.got();
+    assert!(
+        got.spans.is_empty() && got.logs.is_empty(),
+        "only metrics were asked for"
+    );
+    for (name, metric) in &got.metrics {
+        let known = names::INSTRUMENTS.iter().find(|known| known.name == name);
+        let known = known.unwrap_or_else(|| panic!("{name} is not among the names"));
+        assert_eq!(
+            (&*metric.unit, &*metric.description),
+            (known.unit, known.says)
+        );
+        for key in keys(metric) {
+            let per_event = [
+                "messaging.message.id",
+                "messaging.message.conversation_id",
+                "lanekeeper.seq",
+            ];
+            assert!(!per_event.contains(&&*key), "{name} has {key}");
+        }
+    }
+}
