@@ -10,18 +10,24 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::config::Config;
 use crate::store::ErrorClass;
 use crate::store::append::{self, AppendError, NewEvent};
+use crate::store::producer::Way;
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};
 
 /// No jsonb is larger than this: input beyond it is not read.
 const MAX_BYTES: u64 = 256 << 20;
+
+/// For an answer of a worker's HTTP API.
+const REMOTE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Append an event to a session's log, or many with --lines
 #[derive(Debug, clap::Args)]
@@ -90,8 +96,16 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         headers: headers.as_deref(),
         ..NewEvent::new(session, event_type, &payload)
     };
-    let client = super::connect(config).await?;
-    let enqueued = append::enqueue(&client, &args.stream, &event).await?;
+    let enqueued = match super::way(config).map_err(Failure::usage)? {
+        Some(Way::Remote(remote)) => {
+            let deadline = Instant::now() + REMOTE_WITHIN;
+            remote.enqueue(&args.stream, &event, deadline).await?
+        }
+        _ => {
+            let client = super::connect(config).await?;
+            append::enqueue(&client, &args.stream, &event).await?
+        }
+    };
     match args.output.output {
         Output::Json => output::json_line(&enqueued)?,
         Output::Text if enqueued.duplicate => output::line(format!(
@@ -162,6 +176,9 @@ impl From<AppendError> for Failure {
                 "whether it was enqueued is not known: a message id or a dedupe key makes it safe \
                  to repeat",
             ),
+            AppendError::Remote(error) => {
+                Self::later(error).advise("nothing was enqueued: try again")
+            }
             AppendError::Store(error) => match error.class() {
                 ErrorClass::Permanent => Self::failed(error).advise("nothing was enqueued"),
                 ErrorClass::Retryable | ErrorClass::ConnectionLost => {

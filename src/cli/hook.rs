@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::output;
 use crate::config::{Config, ConfigError, HookConfig};
-use crate::spool::Spool;
-use crate::store::connect::{self, ConnectError};
+use crate::spool::{Spool, error::chain};
 use crate::stream::hooks::call::Call;
 use crate::stream::hooks::double_fire::cursor_reports_itself;
 use crate::stream::hooks::emit::{Emitted, Emitter};
@@ -119,13 +118,10 @@ fn emit(call: &Call, config: &Config, budget: Duration, said: &mut Said) -> Emit
         Ok(spool) => spool,
         Err(error) => return lost(error.to_string()),
     };
-    let database = match connect::settings(&config.database) {
-        Ok(database) => Some(database.with(|driver| {
-            driver.application_name("lanekeeper hook");
-        })),
-        Err(ConnectError::NotConfigured) => None,
+    let way = match super::way(config) {
+        Ok(way) => way,
         Err(error) => {
-            said.add(error.to_string());
+            said.add(chain(&error));
             None
         }
     };
@@ -138,7 +134,7 @@ fn emit(call: &Call, config: &Config, budget: Duration, said: &mut Said) -> Emit
         Err(error) => return lost(format!("no runtime: {error}")),
     };
     let emitter = Emitter {
-        database: database.as_ref(),
+        way: way.as_ref(),
         spool: &spool,
         budget,
     };

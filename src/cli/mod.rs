@@ -22,6 +22,7 @@ pub mod spool;
 pub mod status;
 pub mod subscription;
 pub mod tail;
+pub mod token;
 pub mod worker;
 
 use std::ffi::{OsStr, OsString};
@@ -32,8 +33,10 @@ use clap::{Parser, Subcommand};
 use tokio::runtime;
 
 use crate::config::{Config, ConfigError};
+use crate::remote::{Remote, SettingsError};
 use crate::store::connect::{self, ConnectError};
 use crate::store::inspect::FindError;
+use crate::store::producer::Way;
 use crate::store::{ErrorClass, StoreError};
 use crate::telemetry::{Telemetry, log};
 use crate::toml_file::nearest;
@@ -87,6 +90,7 @@ enum OtherCommand {
     Status(status::Args),
     Subscription(subscription::Args),
     Tail(tail::Args),
+    Token(token::Args),
     Worker(worker::Args),
 }
 
@@ -117,6 +121,7 @@ impl OtherCommand {
             Self::Status(args) => status::run(args, config).await,
             Self::Subscription(args) => subscription::run(args, config).await,
             Self::Tail(args) => tail::run(args, config).await,
+            Self::Token(args) => token::run(args, config).await,
             Self::Worker(args) => worker::run(args, config, telemetry).await,
         }
     }
@@ -182,6 +187,26 @@ fn names_hook(arguments: &[OsString]) -> bool {
         }
     }
     false
+}
+
+/// Why events have nowhere to go.
+#[derive(Debug, thiserror::Error)]
+pub enum WayError {
+    #[error(transparent)]
+    Database(#[from] ConnectError),
+    #[error(transparent)]
+    Remote(#[from] SettingsError),
+}
+
+/// Where events go: to the configured database, else to the worker that `LANEKEEPER_URL` names.
+pub(crate) fn way(config: &Config) -> Result<Option<Way>, WayError> {
+    match connect::settings(&config.database) {
+        Ok(database) => Ok(Some(Way::Postgres(Box::new(database.with(|driver| {
+            driver.application_name("lanekeeper hook");
+        }))))),
+        Err(ConnectError::NotConfigured) => Ok(Remote::of_environment()?.map(Way::Remote)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Connects to the configured database and checks that this release can work with it.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};
 use crate::config::Config;
 use crate::spool::{self, DrainLimits, DrainReport, RetryReport, Spool, SpoolError};
 use crate::store::connect;
-use crate::store::producer::Producer;
+use crate::store::producer::{Producer, Way};
 
 /// For one rejected record.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -91,8 +91,17 @@ async fn once(spool: &Spool, config: &Config) -> Result<DrainReport, Failure> {
 }
 
 async fn producer(config: &Config) -> Result<Producer, Failure> {
-    let client = super::connect(config).await?;
-    Ok(Producer::new(client, connect::settings(&config.database)?))
+    match super::way(config).map_err(Failure::usage)? {
+        Some(way @ Way::Remote(_)) => {
+            let connected = Producer::connect(&way, Instant::now() + STATEMENT_TIMEOUT).await;
+            connected.map_err(Failure::later)
+        }
+        // Says more of what is wrong with the database.
+        _ => {
+            let client = super::connect(config).await?;
+            Ok(Producer::new(client, connect::settings(&config.database)?))
+        }
+    }
 }
 
 fn failure(error: SpoolError) -> Failure {

@@ -8,18 +8,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
-use uuid::Uuid;
 
 use crate::config::Config;
 use crate::store::connect::{self, ConnectError};
-use crate::store::log::{self, LoggedEvent, Reader};
+use crate::store::log::{self, LineView, LoggedEvent, Reader};
 use crate::store::{ErrorClass, inspect};
 
 use super::Failure;
@@ -55,19 +51,6 @@ pub struct Args {
     last: Option<i64>,
     #[command(flatten)]
     output: OutputArgs,
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    stream: &'a str,
-    session: &'a str,
-    seq: i64,
-    message_id: Uuid,
-    event_type: &'a str,
-    priority: i16,
-    created_at: Timestamp,
-    payload: &'a RawValue,
-    headers: Option<&'a RawValue>,
 }
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
@@ -155,17 +138,7 @@ async fn reopen(args: &Args, config: &Config) -> Result<(Client, Arc<Notify>), C
 
 fn print(args: &Args, event: &LoggedEvent) -> Result<(), Failure> {
     match args.output.output {
-        Output::Json => output::json_line(&Line {
-            stream: &args.stream,
-            session: &args.session,
-            seq: event.seq,
-            message_id: event.message_id,
-            event_type: &event.event_type,
-            priority: event.priority,
-            created_at: event.created_at,
-            payload: &event.payload,
-            headers: event.headers.as_deref(),
-        }),
+        Output::Json => output::json_line(&LineView::new(&args.stream, &args.session, event)),
         Output::Text => output::line(format!(
             "{:>6}  {:.3}  {}  {}",
             event.seq,

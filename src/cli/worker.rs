@@ -16,11 +16,13 @@ use crate::adapter::{self, Environment};
 use crate::config::{Config, WorkerConfig};
 use crate::engine::{Destination, DestinationSource, Stopped, Worker, WorkerSettings};
 use crate::http;
+use crate::http::access::Access;
+use crate::http::events::Desk;
 use crate::limit::BreakerSettings;
 use crate::spool::{self, DrainLimits, DrainReport, Spool};
 use crate::store::producer::Producer;
 use crate::store::subscription::Subscription;
-use crate::store::{Database, connect};
+use crate::store::{Database, connect, pool};
 use crate::stream::hooks::registry::SessionRegistry;
 use crate::subscription::built_in;
 use crate::telemetry::{Telemetry, Tracing, names};
@@ -138,6 +140,7 @@ impl Serving {
             })?;
         let address = listener.local_addr().map_err(Failure::failed)?;
         let spooled_to = database.clone();
+        let requested_on = database.clone();
         let adapters = Adapters {
             environment: Environment::of_process(config.worker.allow_private_targets),
         };
@@ -151,7 +154,16 @@ impl Serving {
             .map_err(Failure::failed)?;
         registry::switch(registry_on, config.worker.registry).await;
         let ended = CancellationToken::new();
-        let mut router = http::health::router(worker.probe());
+        let pool = pool::build(
+            &requested_on,
+            config.http.pool_size,
+            http::events::POOL_WITHIN,
+        )
+        .map_err(Failure::failed)?;
+        let access = Access::new(pool.clone(), worker.probe(), address.ip().is_loopback());
+        let desk = Desk::new(access, pool, requested_on, &config.http);
+        let mut router =
+            http::health::router(worker.probe()).merge(http::events::router(Arc::new(desk)));
         if let Some(telemetry) = telemetry {
             router = router.merge(http::metrics::router(telemetry.metrics()));
         }

@@ -200,6 +200,12 @@ section! {
     HttpConfig {
         /// Address and port; port 0 takes a free one.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+        /// Connections to Postgres for requests; they are opened when there are any.
+        pool_size: usize = 4,
+        /// Requests under way at once; more are told to come again.
+        max_requests: usize = 64,
+        /// Bytes of one request's body.
+        max_body_bytes: usize = 8 * 1024 * 1024 + 65_536,
     }
 }
 

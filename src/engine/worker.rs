@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -13,11 +12,11 @@ use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
 use super::{claimer, control, gauges, survey, transactional, wake};
-use crate::limit::View;
+use crate::limit::{Limiter, View};
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::worker::{self as peers, Identity};
-use crate::store::{Database, StoreError};
+use crate::store::{Database, StoreError, pool};
 use crate::telemetry::names;
 
 /// For a pooled connection: a large payload waits no longer.
@@ -85,23 +84,7 @@ impl Worker {
         // Before the first claim: an event that kills every worker at once would otherwise be claimed
         // again before the crashes of the last ones are charged to it, for ever.
         peers::take_over(&client, identity.worker_id, frozen_after_ms(&settings)).await?;
-        let pooled = database.with(lane_connection::prepare_pooled);
-        let manager = Manager::from_connect(
-            pooled.driver().clone(),
-            pooled,
-            ManagerConfig {
-                recycling_method: RecyclingMethod::Verified,
-            },
-        );
-        let pool = Pool::builder(manager)
-            .max_size(settings.pool_size)
-            .runtime(Runtime::Tokio1)
-            .timeouts(Timeouts {
-                wait: Some(POOL_TIMEOUT),
-                create: Some(POOL_TIMEOUT),
-                recycle: Some(POOL_TIMEOUT),
-            })
-            .build()?;
+        let pool = pool::build(&database, settings.pool_size, POOL_TIMEOUT)?;
         let ended = CancellationToken::new();
         let connections = settings.lane_connections;
         let shared = Arc::new(Shared::new(database, pool, settings, identity));
@@ -213,6 +196,11 @@ impl Probe {
             Some(silent) if silent > self.shared.settings.trust => Err(NotReady::Silent(silent)),
             Some(_) => Ok(()),
         }
+    }
+
+    /// How fast things may be done, for what the same process serves.
+    pub fn limiter(&self) -> &Limiter {
+        &self.shared.limiter
     }
 
     /// Where limits are decided.

@@ -1,4 +1,10 @@
-//! What a worker serves over HTTP: the probes and its metrics.
+//! What a worker serves over HTTP: the probes, its metrics, and the API for producers and readers.
+//!
+//! Whoever reaches the listener sees probes and metrics; `/v1` takes an access token (`access`). Errors are
+//! problem documents (`problem`).
 
+pub mod access;
+pub mod events;
 pub mod health;
 pub mod metrics;
+pub mod problem;

@@ -21,7 +21,7 @@
 //! # }
 //! ```
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio_postgres::error::SqlState;
@@ -30,6 +30,7 @@ use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use super::{ErrorClass, Refusal, StoreError};
+use crate::remote::RemoteError;
 
 const APPEND: &str = include_str!("sql/append.sql");
 const APPEND_MANY: &str = include_str!("sql/append_many.sql");
@@ -69,7 +70,7 @@ impl<'a> NewEvent<'a> {
 }
 
 /// Where an event stands, once its transaction has committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Enqueued {
     pub message_id: Uuid,
     /// Position in the session's log.
@@ -99,6 +100,9 @@ pub enum AppendError {
     /// Only of calls with a deadline: the events may or may not have been appended.
     #[error("Postgres did not answer in time")]
     TimedOut,
+    /// Of a worker's HTTP API, which could not be reached or did not take the events.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// Where its class is [`ConnectionLost`](super::ErrorClass::ConnectionLost), outside of a
     /// transaction, the events may or may not have been appended: a message id or a dedupe key
     /// makes it safe to repeat the call.
@@ -125,7 +129,7 @@ impl AppendError {
     /// mended by an operator, dropping it is not.
     pub fn fate(&self) -> Fate {
         match self {
-            Self::UnknownStream(_) | Self::TimedOut => Fate::Later,
+            Self::UnknownStream(_) | Self::TimedOut | Self::Remote(_) => Fate::Later,
             Self::Invalid(_) => Fate::Event,
             Self::PayloadTooLarge(_)
             | Self::NotJson(_)
@@ -147,6 +151,7 @@ impl AppendError {
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::TimedOut => true,
+            Self::Remote(error) => error.is_outcome_unknown(),
             Self::Store(error) => error.class() == ErrorClass::ConnectionLost,
             _ => false,
         }
@@ -178,6 +183,7 @@ impl AppendError {
             }
             Self::NulCharacter(_) => Some("leave the character out, or encode the text (base64)"),
             Self::NumberOutOfRange(_) => Some("pass it as text"),
+            Self::Remote(error) => error.advice(),
             Self::TimedOut | Self::Store(_) => None,
         }
     }
@@ -287,7 +293,7 @@ fn enqueued(row: &Row) -> Result<Enqueued, tokio_postgres::Error> {
 
 /// An element of the array that `lanekeeper.enqueue_many` takes.
 #[derive(Serialize)]
-struct Element<'a> {
+pub(crate) struct Element<'a> {
     session: &'a str,
     event_type: &'a str,
     payload: &'a RawValue,
@@ -303,7 +309,7 @@ struct Element<'a> {
 impl<'a> Element<'a> {
     /// Checks that payload and headers are one JSON value each: text that is not would change the
     /// array around it.
-    fn new(event: &NewEvent<'a>) -> Result<Self, AppendError> {
+    pub(crate) fn new(event: &NewEvent<'a>) -> Result<Self, AppendError> {
         let value = |field, text: &'a str| {
             serde_json::from_str::<&RawValue>(text)
                 .map_err(|error| AppendError::not_json(field, &error))

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::civil::{Date, date};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{GenericClient, Row};
@@ -42,6 +43,36 @@ impl LoggedEvent {
             headers: headers.map(|json| json.0),
             day: row.try_get("day")?,
         })
+    }
+}
+
+/// An event as `tail` prints it and the HTTP API answers it: what it prints, `enqueue --lines` reads.
+#[derive(Debug, Serialize)]
+pub struct LineView<'a> {
+    stream: &'a str,
+    session: &'a str,
+    seq: i64,
+    message_id: Uuid,
+    event_type: &'a str,
+    priority: i16,
+    created_at: Timestamp,
+    payload: &'a RawValue,
+    headers: Option<&'a RawValue>,
+}
+
+impl<'a> LineView<'a> {
+    pub fn new(stream: &'a str, session: &'a str, event: &'a LoggedEvent) -> Self {
+        Self {
+            stream,
+            session,
+            seq: event.seq,
+            message_id: event.message_id,
+            event_type: &event.event_type,
+            priority: event.priority,
+            created_at: event.created_at,
+            payload: &event.payload,
+            headers: event.headers.as_deref(),
+        }
     }
 }
 

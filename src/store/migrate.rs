@@ -38,6 +38,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0008_housekeeping",
     "0009_append",
     "0010_requeue",
+    "0011_token",
 ];
 
 /// The schema version of this binary.

@@ -18,11 +18,13 @@ pub mod log;
 pub mod migrate;
 pub mod operate;
 pub mod place;
+pub mod pool;
 pub mod producer;
 pub mod registry;
 pub mod settle;
 pub mod subscription;
 pub mod tls;
+pub mod token;
 pub mod worker;
 
 pub use database::Database;

@@ -4,7 +4,6 @@
 //! session's append lock must not pile up behind every hook call. Its outcome stays unknown all the
 //! same; the message id makes the second try harmless.
 
-use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -12,22 +11,37 @@ use tokio_postgres::Client;
 
 use super::append::{self, AppendError, Enqueued, NewEvent};
 use super::{Database, StoreError};
+use crate::remote::Remote;
 
 /// How long a cancel request may take on top of the deadline that was missed: a connection of its
 /// own, with a TLS handshake where the first had one.
 const CANCEL_WAIT: Duration = Duration::from_millis(200);
 
-/// A connection whose calls each have a deadline.
-pub struct Producer {
-    client: Client,
-    /// Where cancel requests go.
-    database: Database,
+/// Where events go.
+#[derive(Clone, Debug)]
+pub enum Way {
+    Postgres(Box<Database>),
+    /// A worker's HTTP API, where the database is out of reach.
+    Remote(Remote),
+}
+
+/// A way whose calls each have a deadline.
+pub struct Producer(Connected);
+
+enum Connected {
+    Postgres {
+        client: Client,
+        /// Where cancel requests go.
+        database: Box<Database>,
+    },
+    Remote(Remote),
 }
 
 impl Producer {
     /// `client` is connected to `database`.
     pub fn new(client: Client, database: Database) -> Self {
-        Self { client, database }
+        let database = Box::new(database);
+        Self(Connected::Postgres { client, database })
     }
 
     /// Connects for a few statements, with no check of server or schema: a hook has no time for
@@ -35,7 +49,11 @@ impl Producer {
     ///
     /// # Errors
     /// Nothing was sent.
-    pub async fn connect(database: &Database, deadline: Instant) -> Result<Self, AppendError> {
+    pub async fn connect(way: &Way, deadline: Instant) -> Result<Self, AppendError> {
+        let database = match way {
+            Way::Postgres(database) => database,
+            Way::Remote(remote) => return Ok(Self(Connected::Remote(remote.clone()))),
+        };
         let (client, connection) = timeout_at(deadline, database.connect())
             .await
             .map_err(|_| AppendError::TimedOut)?
@@ -44,12 +62,15 @@ impl Producer {
             // Every statement's own result tells of a broken connection.
             let _ = connection.await;
         });
-        Ok(Self::new(client, database.clone()))
+        Ok(Self::new(client, Database::clone(database)))
     }
 
     /// Whether no call can succeed any more.
     pub fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        match &self.0 {
+            Connected::Postgres { client, .. } => client.is_closed(),
+            Connected::Remote(_) => false,
+        }
     }
 
     /// As [`append::enqueue`].
@@ -62,8 +83,13 @@ impl Producer {
         event: &NewEvent<'_>,
         deadline: Instant,
     ) -> Result<Enqueued, AppendError> {
-        self.within(deadline, append::enqueue(&self.client, stream, event))
-            .await
+        match &self.0 {
+            Connected::Postgres { client, database } => {
+                let call = append::enqueue(client, stream, event);
+                within(client, database, deadline, call).await
+            }
+            Connected::Remote(remote) => remote.enqueue(stream, event, deadline).await,
+        }
     }
 
     /// As [`append::enqueue_array`].
@@ -76,22 +102,32 @@ impl Producer {
         events: &str,
         deadline: Instant,
     ) -> Result<Vec<Enqueued>, AppendError> {
-        let call = append::enqueue_array(&self.client, stream, events);
-        self.within(deadline, call).await
-    }
-
-    async fn within<T>(
-        &self,
-        deadline: Instant,
-        call: impl Future<Output = Result<T, AppendError>>,
-    ) -> Result<T, AppendError> {
-        match timeout_at(deadline, call).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let cancel = self.client.cancel_token();
-                let _ = timeout(CANCEL_WAIT, self.database.cancel(&cancel)).await;
-                Err(AppendError::TimedOut)
+        match &self.0 {
+            Connected::Postgres { client, database } => {
+                let call = append::enqueue_array(client, stream, events);
+                within(client, database, deadline, call).await
             }
+            Connected::Remote(remote) => remote.enqueue_array(stream, events, deadline).await,
+        }
+    }
+}
+
+/// Awaits a call on a connection until its deadline, and has the server give it up then.
+///
+/// # Errors
+/// The call's own, and [`AppendError::TimedOut`].
+pub async fn within<T>(
+    client: &Client,
+    database: &Database,
+    deadline: Instant,
+    call: impl Future<Output = Result<T, AppendError>>,
+) -> Result<T, AppendError> {
+    match timeout_at(deadline, call).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let cancel = client.cancel_token();
+            let _ = timeout(CANCEL_WAIT, database.cancel(&cancel)).await;
+            Err(AppendError::TimedOut)
         }
     }
 }

@@ -21,9 +21,8 @@ use tokio::time::Instant;
 use crate::spool::drain::drain_session;
 use crate::spool::error::chain;
 use crate::spool::{DrainLimits, Record, STREAM, Spool, SpoolError, drain};
-use crate::store::Database;
 use crate::store::append::{AppendError, Fate};
-use crate::store::producer::Producer;
+use crate::store::producer::{Producer, Way};
 
 /// What became of a record.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,9 +37,9 @@ pub enum Emitted {
     Lost { because: String },
 }
 
-/// The way of one record. `database` is `None` where no URL is configured.
+/// The way of one record. `way` is `None` where none is configured.
 pub struct Emitter<'a> {
-    pub database: Option<&'a Database>,
+    pub way: Option<&'a Way>,
     pub spool: &'a Spool,
     /// For everything that involves Postgres, from the call of [`Emitter::emit`] on.
     pub budget: Duration,
@@ -49,16 +48,17 @@ pub struct Emitter<'a> {
 impl Emitter<'_> {
     pub async fn emit(&self, record: &Record) -> Emitted {
         let deadline = Instant::now() + self.budget;
-        let Some(database) = self.database else {
+        let Some(way) = self.way else {
             return self.keep(
                 record,
-                "no database URL is configured (LANEKEEPER_DATABASE__URL)".into(),
+                "neither a database URL (LANEKEEPER_DATABASE__URL) nor LANEKEEPER_URL is configured"
+                    .into(),
             );
         };
         if self.spool.holds(&record.session) {
-            return self.follow(record, database, deadline).await;
+            return self.follow(record, way, deadline).await;
         }
-        let sent = match Producer::connect(database, deadline).await {
+        let sent = match Producer::connect(way, deadline).await {
             Ok(producer) => self.send(&producer, record, deadline).await,
             Err(error) => Err(error),
         };
@@ -106,9 +106,9 @@ impl Emitter<'_> {
     }
 
     /// Goes behind what waits of this session, and tries to bring all of it in.
-    async fn follow(&self, record: &Record, database: &Database, deadline: Instant) -> Emitted {
+    async fn follow(&self, record: &Record, way: &Way, deadline: Instant) -> Emitted {
         let emitted = self.keep(record, "earlier events of the session still wait".into());
-        let producer = match Producer::connect(database, deadline).await {
+        let producer = match Producer::connect(way, deadline).await {
             Ok(producer) => producer,
             Err(error) => return reworded(emitted, &error.into()),
         };

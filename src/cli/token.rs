@@ -1,0 +1,175 @@
+//! `lanekeeper token`: access tokens of the HTTP API.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::limit::Rate;
+use crate::store::token::{self, NewToken, Scope, TokenView};
+
+use super::Failure;
+use super::output::{self, Output, OutputArgs};
+
+/// Make, list and revoke access tokens of the HTTP API
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Create(CreateArgs),
+    List(ListArgs),
+    Revoke(RevokeArgs),
+}
+
+/// Make a token; it is shown once and cannot be shown again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Only a hash of it is kept. Give it to whoever sends the requests, as LANEKEEPER_TOKEN for `hook` and `enqueue`.
+
+Example:
+  lanekeeper token create ci --scope produce --stream hooks --rate 50/s --expires-in-days 90")]
+struct CreateArgs {
+    /// Who gets it
+    name: String,
+    /// What it allows; may be repeated
+    #[arg(long = "scope", value_name = "SCOPE", value_enum, required = true)]
+    scopes: Vec<Scope>,
+    /// A stream that it is good for; may be repeated [default: every stream]
+    #[arg(long = "stream", value_name = "STREAM")]
+    streams: Vec<String>,
+    /// How many requests it may send, such as 50/s [default: as many as the server takes]
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// After how many days it ends [default: never]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i64).range(1..=3650))]
+    expires_in_days: Option<i64>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// List the tokens, revoked ones included, without anything secret
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanekeeper token list")]
+struct ListArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// End a token: workers refuse it two seconds later at the latest
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanekeeper token revoke ci")]
+struct RevokeArgs {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct Created<'a> {
+    token_id: i64,
+    name: &'a str,
+    token: String,
+    expires_at: Option<jiff::Timestamp>,
+}
+
+#[derive(Serialize)]
+struct Revoked<'a> {
+    name: &'a str,
+    revoked: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is a token named {0:?}: nothing was made")]
+struct NameTaken(String);
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is no token named {0:?}, or it is revoked already")]
+struct NoSuchToken(String);
+
+pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
+    let client = super::connect(config).await?;
+    match args.command {
+        Command::Create(args) => create(&client, &args).await,
+        Command::List(args) => list(&client, args.output.output).await,
+        Command::Revoke(args) => revoke(&client, &args).await,
+    }
+}
+
+async fn create(client: &tokio_postgres::Client, args: &CreateArgs) -> Result<ExitCode, Failure> {
+    let new = NewToken {
+        name: &args.name,
+        scopes: &args.scopes,
+        streams: (!args.streams.is_empty()).then_some(&args.streams),
+        rate: args.rate,
+        expires_in_s: args.expires_in_days.map(|days| days * 86_400),
+    };
+    let (bearer, expires_at) = match token::create(client, &new).await {
+        Ok(made) => made,
+        // unique_violation
+        Err(error) if error.sqlstate() == Some("23505") => {
+            return Err(Failure::failed(NameTaken(args.name.clone()))
+                .advise("take another name, or revoke that one first"));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match args.output.output {
+        Output::Json => output::json_line(&Created {
+            token_id: bearer.token_id(),
+            name: &args.name,
+            token: bearer.reveal(),
+            expires_at,
+        })?,
+        Output::Text => {
+            output::note("the token, which cannot be shown again:");
+            output::line(bearer.reveal())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(client: &tokio_postgres::Client, form: Output) -> Result<ExitCode, Failure> {
+    let tokens = token::list(client).await?;
+    match form {
+        Output::Json => tokens.iter().try_for_each(output::json_line)?,
+        Output::Text if tokens.is_empty() => output::note("there are no tokens"),
+        Output::Text => output::table(
+            [
+                "ID", "NAME", "SCOPES", "STREAMS", "RATE", "EXPIRES", "REVOKED",
+            ],
+            &tokens.iter().map(cells).collect::<Vec<_>>(),
+        )?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cells(token: &TokenView) -> [String; 7] {
+    [
+        token.token_id.to_string(),
+        token.name.clone(),
+        token.scopes.join(","),
+        output::or_dash(token.streams.as_ref().map(|streams| streams.join(","))),
+        output::or_dash(token.rate.clone()),
+        output::or_dash(token.expires_at.map(output::time)),
+        output::or_dash(token.revoked_at.map(output::time)),
+    ]
+}
+
+async fn revoke(client: &tokio_postgres::Client, args: &RevokeArgs) -> Result<ExitCode, Failure> {
+    let name = &args.name;
+    if !token::revoke(client, name).await? {
+        return Err(Failure::failed(NoSuchToken(name.clone())));
+    }
+    match args.output.output {
+        Output::Json => output::json_line(&Revoked {
+            name,
+            revoked: true,
+        })?,
+        Output::Text => output::line(format!("{name} is refused from now on"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

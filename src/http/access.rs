@@ -1,0 +1,167 @@
+//! Who may do what: bearer tokens with scopes, and how fast.
+//!
+//! A token is looked up in Postgres and remembered for two seconds, so that a revoked one is refused that much
+//! later at the most. While no token was ever made, a listener on loopback lets everybody in: that is a
+//! developer's machine. A listener that others reach never does.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode, header};
+use deadpool_postgres::Pool;
+use tokio::time::{Instant, sleep_until};
+
+use super::problem::Problem;
+use crate::engine::Probe;
+use crate::limit::{Answer, Bucket};
+use crate::store::token::{self, Bearer, Grant, Scope};
+
+/// How long what was found of a token is believed.
+const BELIEVED_FOR: Duration = Duration::from_secs(2);
+/// Tokens that are remembered; more are forgotten all at once.
+const REMEMBERED: usize = 4_096;
+/// Requests that a token may send at once before its rate spaces them.
+const BURST: u32 = 100;
+
+/// What was found of tokens, and when; `None`: there is no such token, or it is over.
+type Found = HashMap<i64, (Instant, Option<Arc<Grant>>)>;
+
+/// Judges requests.
+pub struct Access {
+    pool: Pool,
+    probe: Probe,
+    /// Whether only this machine reaches the listener.
+    loopback: bool,
+    found: Mutex<Found>,
+    /// Whether there are any tokens, and when that was looked at.
+    any: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Access {
+    pub fn new(pool: Pool, probe: Probe, loopback: bool) -> Self {
+        Self {
+            pool,
+            probe,
+            loopback,
+            found: Mutex::default(),
+            any: Mutex::default(),
+        }
+    }
+
+    /// Lets a request through that may do this with a stream, or says why not.
+    pub async fn judge(
+        &self,
+        headers: &HeaderMap,
+        scope: Scope,
+        stream: &str,
+    ) -> Result<(), Problem> {
+        let Some(given) = headers.get(header::AUTHORIZATION) else {
+            if self.is_open().await? {
+                return Ok(());
+            }
+            return Err(
+                Problem::unauthorized("the request has no access token: nothing was done").hint(
+                    "send Authorization: Bearer …; make a token with `lanekeeper token create`",
+                ),
+            );
+        };
+        let refused =
+            || Problem::unauthorized("the access token is not valid here: nothing was done");
+        let bearer: Bearer = given
+            .to_str()
+            .ok()
+            .and_then(|given| given.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .and_then(|(_, token)| token.trim().parse().ok())
+            .ok_or_else(refused)?;
+        let grant = self.grant(bearer.token_id()).await?;
+        let grant = grant
+            .filter(|grant| grant.is_of(&bearer))
+            .ok_or_else(refused)?;
+        if !grant.has(scope) || !grant.reaches(stream) {
+            let detail = format!(
+                "the access token {:?} may not {} on stream {stream:?}: nothing was done",
+                grant.name,
+                scope.as_str()
+            );
+            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
+        }
+        self.pace(&grant).await
+    }
+
+    /// Spaces a token's requests: one that is a little early waits, one that is much too early is refused.
+    async fn pace(&self, grant: &Grant) -> Result<(), Problem> {
+        let Some(rate) = grant.rate else {
+            return Ok(());
+        };
+        let buckets = [Bucket {
+            key: format!("token {}", grant.token_id).into(),
+            rate,
+            burst: rate.sends().min(BURST),
+        }];
+        let mut slot = None;
+        loop {
+            match self.probe.limiter().ask(&buckets, slot.take()).await {
+                Answer::Go => return Ok(()),
+                Answer::Wait { until, slot: given } => {
+                    slot = given;
+                    sleep_until(until).await;
+                }
+                Answer::Later { after, .. } | Answer::Elsewhere { again: after } => {
+                    let detail = format!(
+                        "the access token {:?} may send {rate}: nothing was done",
+                        grant.name
+                    );
+                    let after_s = after.as_secs_f64().ceil() as u64;
+                    let status = StatusCode::TOO_MANY_REQUESTS;
+                    return Err(Problem::later(status, "rate_limited", detail, after_s));
+                }
+            }
+        }
+    }
+
+    async fn grant(&self, token_id: i64) -> Result<Option<Arc<Grant>>, Problem> {
+        let remembered = |found: &Found| {
+            let (at, grant) = found.get(&token_id)?;
+            (at.elapsed() < BELIEVED_FOR).then(|| grant.clone())
+        };
+        if let Some(grant) = remembered(&self.found.lock().unwrap_or_else(PoisonError::into_inner))
+        {
+            return Ok(grant);
+        }
+        let client = self.pool.get().await.map_err(|_| Problem::away())?;
+        let grant = token::find(&**client, token_id).await.map_err(away)?;
+        let grant = grant.map(Arc::new);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.len() >= REMEMBERED {
+            found.clear();
+        }
+        found.insert(token_id, (Instant::now(), grant.clone()));
+        Ok(grant)
+    }
+
+    /// Whether everybody may do everything.
+    async fn is_open(&self) -> Result<bool, Problem> {
+        if !self.loopback {
+            return Ok(false);
+        }
+        if let Some((at, any)) = *self.any.lock().unwrap_or_else(PoisonError::into_inner)
+            && (any || at.elapsed() < BELIEVED_FOR)
+        {
+            return Ok(!any);
+        }
+        let client = self.pool.get().await.map_err(|_| Problem::away())?;
+        let any = token::any(&**client).await.map_err(away)?;
+        *self.any.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), any));
+        Ok(!any)
+    }
+}
+
+fn away(error: crate::store::StoreError) -> Problem {
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        "access tokens cannot be read"
+    );
+    Problem::away()
+}

@@ -1,0 +1,337 @@
+//! `/v1/streams/{stream}/sessions/{session}/events`: appending, and reading the log.
+//!
+//! A request is answered when its events are committed. With message ids or dedupe keys it may be repeated.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use deadpool_postgres::Pool;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::access::Access;
+use super::problem::Problem;
+use crate::config::HttpConfig;
+use crate::store::append::{Enqueued, NewEvent};
+use crate::store::inspect::{self, FindError};
+use crate::store::log::{LineView, Reader};
+use crate::store::producer::within;
+use crate::store::token::Scope;
+use crate::store::{Database, append};
+
+/// Events in one request.
+const MOST_EVENTS: usize = 1_000;
+/// For the request's body to arrive, and for Postgres to answer.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// For a connection to Postgres: whoever waits longer is told to come again.
+pub const POOL_WITHIN: Duration = Duration::from_secs(2);
+/// Events in one answer, unless asked for fewer.
+const PAGE: usize = 100;
+
+/// What the routes share.
+pub struct Desk {
+    pub access: Access,
+    pub pool: Pool,
+    /// Where cancel requests go.
+    pub database: Database,
+    places: Semaphore,
+    max_body_bytes: usize,
+}
+
+impl Desk {
+    pub fn new(access: Access, pool: Pool, database: Database, config: &HttpConfig) -> Self {
+        Self {
+            access,
+            pool,
+            database,
+            places: Semaphore::new(config.max_requests),
+            max_body_bytes: config.max_body_bytes,
+        }
+    }
+}
+
+/// The routes.
+pub fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route(
+            "/v1/streams/{stream}/sessions/{session}/events",
+            post(append_events).get(read_events),
+        )
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_so)
+        .with_state(desk)
+}
+
+async fn nothing_here() -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "there is nothing at this path",
+    )
+}
+
+async fn not_so() -> Problem {
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    Problem::new(status, "method_not_allowed", "this path takes GET and POST")
+}
+
+/// An event as a request has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item<'a> {
+    #[serde(borrow)]
+    event_type: Cow<'a, str>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+    message_id: Option<Uuid>,
+    #[serde(borrow)]
+    dedupe_key: Option<Cow<'a, str>>,
+    priority: Option<i16>,
+    #[serde(borrow)]
+    headers: Option<&'a RawValue>,
+    /// May repeat what the path says.
+    #[serde(borrow)]
+    session: Option<Cow<'a, str>>,
+}
+
+async fn append_events(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Path((stream, session)) = path.map_err(|rejection| unreadable(&rejection))?;
+    let Ok(_place) = desk.places.try_acquire() else {
+        return Err(Problem::busy());
+    };
+    desk.access.judge(&headers, Scope::Produce, &stream).await?;
+    let body = read_body(body, desk.max_body_bytes).await?;
+    let text = std::str::from_utf8(&body).map_err(|error| unreadable(&error))?;
+    let many = text.trim_start().starts_with('[');
+    let items: Vec<Item<'_>> = if many {
+        serde_json::from_str(text).map_err(|error| unreadable(&error))?
+    } else {
+        vec![serde_json::from_str(text).map_err(|error| unreadable(&error))?]
+    };
+    if items.is_empty() || items.len() > MOST_EVENTS {
+        let detail = format!(
+            "a request has 1 to {MOST_EVENTS} events, this one has {}: nothing was enqueued",
+            items.len()
+        );
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid",
+            detail,
+        ));
+    }
+    if let Some(other) = items
+        .iter()
+        .filter_map(|item| item.session.as_deref())
+        .find(|name| *name != session)
+    {
+        let detail = format!(
+            "an event is of session {other:?} and the path of {session:?}: nothing was enqueued"
+        );
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid",
+            detail,
+        ));
+    }
+    let traced = trace_of(&headers);
+    let with_trace: Vec<Option<String>> = items
+        .iter()
+        .map(|item| traced.as_ref().and_then(|trace| trace.joined(item.headers)))
+        .collect();
+    let events: Vec<NewEvent<'_>> = items
+        .iter()
+        .zip(&with_trace)
+        .map(|(item, headers)| NewEvent {
+            message_id: item.message_id,
+            dedupe_key: item.dedupe_key.as_deref(),
+            priority: item.priority.unwrap_or(0),
+            headers: headers.as_deref().or(item.headers.map(RawValue::get)),
+            ..NewEvent::new(&session, &item.event_type, item.payload.get())
+        })
+        .collect();
+    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    let appending = async {
+        match &*events {
+            [event] => append::enqueue(&**client, &stream, event)
+                .await
+                .map(|one| vec![one]),
+            events => append::enqueue_many(&**client, &stream, events).await,
+        }
+    };
+    let enqueued = within(&client, &desk.database, deadline, appending).await;
+    if enqueued
+        .as_ref()
+        .is_err_and(append::AppendError::is_outcome_unknown)
+    {
+        // What it still does is nobody else's to wait for.
+        drop(deadpool_postgres::Object::take(client));
+    }
+    Ok(answer(enqueued?, many))
+}
+
+fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {
+    let new = enqueued.iter().any(|one| !one.duplicate);
+    let status = if new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let body = if many {
+        serde_json::to_vec(&enqueued)
+    } else {
+        serde_json::to_vec(&enqueued[0])
+    };
+    json(status, body.expect("ids and numbers always serialise"))
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+async fn read_body(body: Body, limit: usize) -> Result<Bytes, Problem> {
+    match timeout(BODY_WITHIN, to_bytes(body, limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => {
+            let cause = std::error::Error::source(&error);
+            if cause.is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>()) {
+                let detail = format!("the body has more than {limit} bytes: nothing was enqueued");
+                let status = StatusCode::PAYLOAD_TOO_LARGE;
+                return Err(Problem::new(status, "payload_too_large", detail)
+                    .hint("send fewer events at once, or raise http.max_body_bytes"));
+            }
+            let detail = "the body did not arrive whole: nothing was enqueued";
+            Err(Problem::new(StatusCode::BAD_REQUEST, "incomplete", detail))
+        }
+        Err(_) => {
+            let detail = "the body took too long to arrive: nothing was enqueued";
+            Err(Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "incomplete",
+                detail,
+            ))
+        }
+    }
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> Problem {
+    let detail = format!("the request is not what is expected ({error}): nothing was done");
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
+        .hint("send {\"event_type\":…,\"payload\":…}, or an array of such objects")
+}
+
+/// The request's trace context, for events that bring none of their own.
+struct Trace {
+    traceparent: String,
+    tracestate: Option<String>,
+}
+
+fn trace_of(headers: &HeaderMap) -> Option<Trace> {
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    Some(Trace {
+        traceparent: text("traceparent")?,
+        tracestate: text("tracestate"),
+    })
+}
+
+impl Trace {
+    /// An event's headers with it, where they are an object without one.
+    fn joined(&self, headers: Option<&RawValue>) -> Option<String> {
+        let text = headers.map_or("{}", RawValue::get);
+        let mut headers: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).ok()?;
+        if headers.contains_key("traceparent") {
+            return None;
+        }
+        headers.insert("traceparent".to_owned(), self.traceparent.clone().into());
+        if let Some(state) = &self.tracestate {
+            headers.insert("tracestate".to_owned(), state.clone().into());
+        }
+        serde_json::to_string(&headers).ok()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Range {
+    from: Option<i64>,
+    limit: Option<usize>,
+}
+
+async fn read_events(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    range: Result<Query<Range>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Path((stream, session)) = path.map_err(|rejection| unreadable(&rejection))?;
+    let Query(range) = range.map_err(|rejection| unreadable(&rejection))?;
+    let Ok(_place) = desk.places.try_acquire() else {
+        return Err(Problem::busy());
+    };
+    desk.access.judge(&headers, Scope::Read, &stream).await?;
+    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+    let reading = async {
+        let session_id = inspect::find_session(&**client, &stream, &session).await?;
+        let mut reader = Reader::new(session_id, range.from.unwrap_or(1).max(1));
+        let events = reader.page(&**client).await?;
+        Ok::<_, FindError>(events)
+    };
+    let read = timeout(ANSWER_WITHIN, reading).await;
+    let mut events = match read {
+        Ok(Ok(events)) => events,
+        Ok(Err(FindError::Store(error))) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a log cannot be read"
+            );
+            return Err(Problem::away());
+        }
+        Ok(Err(missing)) => {
+            return Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                missing.to_string(),
+            ));
+        }
+        Err(_) => {
+            drop(deadpool_postgres::Object::take(client));
+            return Err(Problem::away());
+        }
+    };
+    events.truncate(range.limit.unwrap_or(PAGE));
+    let from = range.from.unwrap_or(1);
+    let page = Page {
+        next: events.last().map_or(from, |last| last.seq + 1),
+        events: events
+            .iter()
+            .map(|event| LineView::new(&stream, &session, event))
+            .collect(),
+    };
+    let body = serde_json::to_vec(&page).expect("what came out of Postgres is JSON");
+    Ok(json(StatusCode::OK, body))
+}
+
+/// Events of a session's log; `next` is the seq to go on from.
+#[derive(Serialize)]
+struct Page<'a> {
+    events: Vec<LineView<'a>>,
+    next: i64,
+}

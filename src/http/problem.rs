@@ -1,0 +1,164 @@
+//! Errors as RFC 9457 problem documents.
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::store::append::AppendError;
+
+/// Seconds after which a refused request may be tried again, where nothing better is known.
+const RETRY_AFTER_S: u64 = 1;
+
+/// What went wrong, what was not lost, what to do.
+#[derive(Debug)]
+pub struct Problem {
+    status: StatusCode,
+    /// The last part of the problem's type.
+    code: &'static str,
+    detail: String,
+    hint: Option<String>,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            detail: detail.into(),
+            hint: None,
+            header: None,
+        }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Without a token, or with one that is good for nothing.
+    pub fn unauthorized(detail: impl Into<String>) -> Self {
+        let challenge = HeaderValue::from_static("Bearer realm=\"lanekeeper\"");
+        Self {
+            header: Some((header::WWW_AUTHENTICATE, challenge)),
+            ..Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+        }
+    }
+
+    /// Refused for now.
+    pub fn later(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<String>,
+        after_s: u64,
+    ) -> Self {
+        Self {
+            header: Some((
+                header::RETRY_AFTER,
+                HeaderValue::from(after_s.max(RETRY_AFTER_S)),
+            )),
+            ..Self::new(status, code, detail)
+        }
+    }
+
+    /// The server has as much to do as it takes.
+    pub fn busy() -> Self {
+        let detail = "as many requests as this server takes are under way: nothing was done";
+        Self::later(StatusCode::TOO_MANY_REQUESTS, "busy", detail, RETRY_AFTER_S)
+    }
+
+    /// Postgres is away or too slow, before anything was asked of it.
+    pub fn away() -> Self {
+        let detail = "Postgres cannot be reached from here: nothing was done";
+        Self::later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unavailable",
+            detail,
+            RETRY_AFTER_S,
+        )
+    }
+}
+
+impl From<AppendError> for Problem {
+    fn from(error: AppendError) -> Self {
+        let advice = error.advice().map(str::to_owned);
+        let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
+        let (status, code) = match &error {
+            AppendError::UnknownStream(_) => (StatusCode::NOT_FOUND, "unknown_stream"),
+            AppendError::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
+            AppendError::Invalid(_) => (unprocessable, "invalid"),
+            AppendError::NumberOutOfRange(_) => (unprocessable, "number_out_of_range"),
+            AppendError::NotJson(_) => (unprocessable, "not_json"),
+            AppendError::TooDeep(_) => (unprocessable, "too_deep"),
+            AppendError::NulCharacter(_) => (unprocessable, "nul_character"),
+            AppendError::TimedOut | AppendError::Remote(_) | AppendError::Store(_) => {
+                return Self::of_store(&error);
+            }
+        };
+        Self {
+            hint: advice,
+            ..Self::new(status, code, error.to_string())
+        }
+    }
+}
+
+impl Problem {
+    fn of_store(error: &AppendError) -> Self {
+        // Details of the server are for the worker's log.
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            "a request could not be carried out"
+        );
+        if error.is_outcome_unknown() {
+            let detail = "Postgres did not answer: the events may or may not have been appended";
+            let hint = "repeat the request with the same message ids or dedupe keys: what is there is not appended again";
+            return Self::later(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "outcome_unknown",
+                detail,
+                RETRY_AFTER_S,
+            )
+            .hint(hint);
+        }
+        let detail = "Postgres refused it for now: nothing was appended";
+        Self::later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unavailable",
+            detail,
+            RETRY_AFTER_S,
+        )
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let document = Document {
+            r#type: format!("urn:lanekeeper:problem:{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: self.code,
+            hint: self.hint.as_deref(),
+        };
+        let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        let mut response = (self.status, kind, body).into_response();
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}

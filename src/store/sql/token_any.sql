@@ -1,0 +1,2 @@
+-- Purpose: whether access tokens are in use at all. Revoked and expired ones count: who had some wants some.
+SELECT EXISTS (SELECT FROM lanekeeper.token)

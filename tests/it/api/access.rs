@@ -1,0 +1,217 @@
+//! Tokens: who may do what, and how fast.
+
+use reqwest::Method;
+
+use super::site::{Answer, Site};
+use crate::command::run;
+use crate::process::plant::LIMIT;
+use crate::support::{RedisServer, wait_until};
+
+const EVENT: &str = r#"{"event_type":"a","payload":1}"#;
+
+async fn ask(site: &Site, method: Method, stream: &str, token: Option<&str>) -> Answer {
+    let mut request = site.events(method.clone(), stream, "s");
+    if method == Method::POST {
+        request = request.body(EVENT);
+    }
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    Answer::of(request.send().await.unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_there_is_a_token_every_request_needs_one_that_is_good_for_it() {
+    let site = Site::open(&[]).await;
+    let post = async |stream, token| ask(&site, Method::POST, stream, token).await;
+    assert_eq!(
+        post("runs", None).await.status,
+        201,
+        "a developer's machine"
+    );
+    let producer = site
+        .token(&["ci", "--scope", "produce", "--stream", "runs"])
+        .await;
+    let reader = site.token(&["board", "--scope", "read"]).await;
+    wait_until(LIMIT, "it is noticed that there are tokens", async || {
+        post("runs", None).await.status == 401
+    })
+    .await;
+    let refused = post("runs", None).await;
+    refused.assert_problem(401, "unauthorized");
+    assert_eq!(
+        refused.challenge.as_deref(),
+        Some("Bearer realm=\"lanekeeper\"")
+    );
+
+    assert_eq!(post("runs", Some(&producer)).await.status, 201);
+    post("hooks", Some(&producer))
+        .await
+        .assert_problem(403, "forbidden");
+    post("runs", Some(&reader))
+        .await
+        .assert_problem(403, "forbidden");
+    let read = async |token| ask(&site, Method::GET, "runs", Some(token)).await;
+    assert_eq!(read(&*reader).await.status, 200);
+    read(&producer).await.assert_problem(403, "forbidden");
+    let last = if producer.ends_with('0') { "1" } else { "0" };
+    let forged = format!("{}{last}", &producer[..producer.len() - 1]);
+    let other_row = producer.replacen("lk_1_", "lk_2_", 1);
+    let long = "x".repeat(5_000);
+    for bad in ["", "x", &forged, &other_row, "lk_99_00", &long] {
+        post("runs", Some(bad))
+            .await
+            .assert_problem(401, "unauthorized");
+    }
+
+    let ran = run(
+        &["token", "revoke", "ci"],
+        &[("DATABASE_URL", &site.plant.url)],
+        "",
+    )
+    .await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    wait_until(LIMIT, "it is refused", async || {
+        post("runs", Some(&producer)).await.status == 401
+    })
+    .await;
+    // Whoever had tokens wants some: the last one's end opens nothing.
+    let ran = run(
+        &["token", "revoke", "board"],
+        &[("DATABASE_URL", &site.plant.url)],
+        "",
+    )
+    .await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    post("runs", None).await.assert_problem(401, "unauthorized");
+    for secret in [&producer, &reader] {
+        let (_, secret) = secret.rsplit_once('_').unwrap();
+        assert!(!site.worker.log().contains(secret));
+        let rows = "SELECT count(*) FROM lanekeeper.token AS t WHERE t::text LIKE '%' || $1 || '%'";
+        let kept: i64 = site
+            .plant
+            .client
+            .query_one(rows, &[&secret])
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(kept, 0, "only a hash of it is kept");
+    }
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_that_others_reach_lets_nobody_in_without_a_token() {
+    let site = Site::open(&[("LANEKEEPER_HTTP__LISTEN", "0.0.0.0:0")]).await;
+    ask(&site, Method::POST, "runs", None)
+        .await
+        .assert_problem(401, "unauthorized");
+    ask(&site, Method::GET, "runs", None)
+        .await
+        .assert_problem(401, "unauthorized");
+    let probe = reqwest::get(site.worker.http() + "/readyz").await.unwrap();
+    assert_eq!(probe.status(), 200, "probes are for everybody");
+    let token = site.token(&["ci", "--scope", "produce"]).await;
+    assert_eq!(
+        ask(&site, Method::POST, "runs", Some(&token)).await.status,
+        201
+    );
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_ends_when_it_was_to_end_and_its_name_is_free_when_it_is_revoked() {
+    let site = Site::open(&[]).await;
+    let token = site
+        .token(&["ci", "--scope", "produce", "--expires-in-days", "1"])
+        .await;
+    assert_eq!(
+        ask(&site, Method::POST, "runs", Some(&token)).await.status,
+        201
+    );
+    site.plant
+        .client
+        .batch_execute("UPDATE lanekeeper.token SET expires_at = now() - interval '1 s'")
+        .await
+        .unwrap();
+    wait_until(LIMIT, "it is over", async || {
+        ask(&site, Method::POST, "runs", Some(&token)).await.status == 401
+    })
+    .await;
+    let url = [("DATABASE_URL", site.plant.url.as_str())];
+    let again = ["token", "create", "ci", "--scope", "produce"];
+    let taken = run(&again, &url, "").await;
+    assert_eq!(taken.code, Some(1));
+    assert!(
+        taken.stderr.contains("there is a token named \"ci\""),
+        "{}",
+        taken.stderr
+    );
+    assert_eq!(
+        run(&["token", "revoke", "ci"], &url, "").await.code,
+        Some(0)
+    );
+    assert_eq!(
+        run(&["token", "revoke", "ci"], &url, "").await.code,
+        Some(1)
+    );
+    assert_eq!(run(&again, &url, "").await.code, Some(0));
+    let listed = run(&["token", "list", "--output", "json"], &url, "").await;
+    let rows: Vec<serde_json::Value> = listed
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(rows.len(), 2);
+    assert!(rows[0]["revoked_at"].is_string() && rows[1]["revoked_at"].is_null());
+    assert!(!listed.stdout.contains("hash"), "{}", listed.stdout);
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_sends_no_faster_than_its_rate() {
+    let redis = RedisServer::start();
+    let site = Site::open(&[("REDIS_URL", &redis.url())]).await;
+    wait_until(LIMIT, "limits are decided in Redis", async || {
+        let metrics = reqwest::get(site.worker.http() + "/metrics").await.unwrap();
+        let text = metrics.text().await.unwrap();
+        text.lines()
+            .any(|line| line.starts_with("lanekeeper_limit_shared") && line.ends_with(" 1"))
+    })
+    .await;
+    let slow = site
+        .token(&["slow", "--scope", "produce", "--rate", "2/h"])
+        .await;
+    let mut accepted = 0;
+    for _ in 0..12 {
+        let answer = ask(&site, Method::POST, "runs", Some(&slow)).await;
+        if answer.status == 201 {
+            accepted += 1;
+            continue;
+        }
+        answer.assert_problem(429, "rate_limited");
+        assert!(
+            answer
+                .retry_after
+                .is_some_and(|after| (1..=3_600).contains(&after))
+        );
+    }
+    // Of a Redis that was just started it is not known what went before.
+    assert!(
+        accepted <= 2,
+        "an hour's worth at once at the most: {accepted}"
+    );
+    assert_eq!(site.logged_events().await, accepted);
+
+    // One that is a little early waits, and is not refused.
+    let fast = site
+        .token(&["fast", "--scope", "produce", "--rate", "20/s"])
+        .await;
+    for _ in 0..10 {
+        assert_eq!(
+            ask(&site, Method::POST, "runs", Some(&fast)).await.status,
+            201
+        );
+    }
+    assert!(site.worker.stop().await.success());
+}

@@ -1,0 +1,6 @@
+//! The HTTP API of a worker process, and the commands that use it instead of a database.
+
+mod access;
+mod commands;
+mod produce;
+mod site;

@@ -1,0 +1,242 @@
+//! Appending over HTTP, and reading the log.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::site::{Answer, Site};
+use crate::process::plant::LIMIT;
+use crate::support::wait_until;
+
+const ID: &str = "018f0000-0000-7000-8000-000000000001";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_answered_is_committed_repeatable_and_delivered_in_order() {
+    let site = Site::open(&[]).await;
+    let one = format!(r#"{{"event_type":"a","payload":{{"n":1}},"message_id":"{ID}"}}"#);
+    let answer = site.post("run%2F7", &one).await;
+    assert_eq!(answer.status, 201);
+    assert_eq!(
+        answer.body,
+        json!({"message_id": ID, "seq": 1, "duplicate": false})
+    );
+    assert_eq!(site.logged_events().await, 1);
+    let answer = site.post("run%2F7", &one).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.body,
+        json!({"message_id": ID, "seq": 1, "duplicate": true})
+    );
+
+    let many = r#" [{"event_type":"b","payload":[1.50],"dedupe_key":"k","priority":5,"headers":{"h":"v"}},
+                    {"event_type":"c","payload":null,"session":"run/7"}]"#;
+    let answer = site.post("run%2F7", many).await;
+    assert_eq!(answer.status, 201);
+    let seqs: Vec<_> = answer
+        .body
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["seq"])
+        .collect();
+    assert_eq!(seqs, [2, 3]);
+
+    let read = site.read("run%2F7", "from=2&limit=1");
+    let response = read.send().await.unwrap();
+    let text = response.text().await.unwrap();
+    assert!(
+        text.contains(r#""payload":[1.50]"#),
+        "as it was sent: {text}"
+    );
+    let page: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(page["next"], 3);
+    let event = &page["events"][0];
+    assert_eq!(
+        (
+            &event["session"],
+            &event["seq"],
+            &event["priority"],
+            &event["headers"]["h"]
+        ),
+        (&json!("run/7"), &json!(2), &json!(5), &json!("v"))
+    );
+    site.plant.settled().await;
+    assert_eq!(site.plant.assert_complete(1, 3), 0);
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_taken_is_refused_with_its_reason_and_appends_nothing() {
+    let site = Site::open(&[("LANEKEEPER_HTTP__MAX_BODY_BYTES", "2000000")]).await;
+    let event = r#"{"event_type":"a","payload":1}"#;
+    let thousand_and_one = format!("[{}]", vec![event; 1001].join(","));
+    let large = format!(
+        r#"{{"event_type":"a","payload":"{}"}}"#,
+        "x".repeat(1_100_000)
+    );
+    let larger = format!(
+        r#"{{"event_type":"a","payload":"{}"}}"#,
+        "x".repeat(2_100_000)
+    );
+    let deep = format!(
+        r#"{{"event_type":"a","payload":{}1{}}}"#,
+        "[".repeat(50_000),
+        "]".repeat(50_000)
+    );
+    for (body, status, code) in [
+        ("", 422, "invalid"),
+        ("no", 422, "invalid"),
+        ("[]", 422, "invalid"),
+        ("{}", 422, "invalid"),
+        ("\u{feff}{}", 422, "invalid"),
+        (r#"{"event_type":"a"}"#, 422, "invalid"),
+        (
+            r#"{"event_type":"a","payload":1,"pyaload":2}"#,
+            422,
+            "invalid",
+        ),
+        (
+            r#"{"event_type":"a","payload":1,"session":"other"}"#,
+            422,
+            "invalid",
+        ),
+        (
+            r#"{"event_type":"a","payload":1,"message_id":"7"}"#,
+            422,
+            "invalid",
+        ),
+        (
+            r#"{"event_type":"a","payload":1,"priority":1000}"#,
+            422,
+            "invalid",
+        ),
+        (r#"{"event_type":"","payload":1}"#, 422, "invalid"),
+        (
+            r#"{"event_type":"a","payload":1,"headers":[]}"#,
+            422,
+            "invalid",
+        ),
+        (
+            r#"[{"event_type":"a","payload":1},{"event_type":"a","payload":"\u0000"}]"#,
+            422,
+            "nul_character",
+        ),
+        (
+            r#"{"event_type":"a","payload":1e999999}"#,
+            422,
+            "number_out_of_range",
+        ),
+        (thousand_and_one.as_str(), 422, "invalid"),
+        (deep.as_str(), 422, "too_deep"),
+        (large.as_str(), 413, "payload_too_large"),
+        (larger.as_str(), 413, "payload_too_large"),
+    ] {
+        let answer = site.post("s", body).await;
+        println!("{} {}", body.get(..60).unwrap_or(body), answer.body);
+        answer.assert_problem(status, code);
+    }
+    let long = "x".repeat(513);
+    site.post(&long, event).await.assert_problem(422, "invalid");
+    let unknown = site.events(Method::POST, "nowhere", "s").body(event);
+    let unknown = Answer::of(unknown.send().await.unwrap()).await;
+    unknown.assert_problem(404, "unknown_stream");
+    let unread = site.events(Method::GET, "runs", "s").send().await.unwrap();
+    Answer::of(unread).await.assert_problem(404, "not_found");
+    let ranged = site.read("s", "form=2");
+    Answer::of(ranged.send().await.unwrap())
+        .await
+        .assert_problem(422, "invalid");
+    let put = site.events(Method::PUT, "runs", "s").send().await.unwrap();
+    Answer::of(put)
+        .await
+        .assert_problem(405, "method_not_allowed");
+    let elsewhere = reqwest::get(site.worker.http() + "/v2").await.unwrap();
+    Answer::of(elsewhere).await.assert_problem(404, "not_found");
+    assert_eq!(site.logged_events().await, 0);
+    assert_eq!(site.post("s", event).await.status, 201);
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_requests_than_the_server_takes_are_told_to_come_again() {
+    let site = Site::open(&[("LANEKEEPER_HTTP__MAX_REQUESTS", "2")]).await;
+    let event = r#"{"event_type":"a","payload":1}"#;
+    assert_eq!(site.post("s", event).await.status, 201);
+    // A producer that keeps its transaction open holds its session's other appends.
+    let blocker = crate::support::connect(&site.plant.url).await;
+    blocker
+        .batch_execute("BEGIN; SELECT lanekeeper.enqueue('runs', 's', 'a', '2')")
+        .await
+        .unwrap();
+    let (waiting, ()) = tokio::join!(
+        async { tokio::join!(site.post("s", event), site.post("s", event)) },
+        async {
+            wait_until(LIMIT, "both wait for the lock", async || {
+                let waiting = "SELECT count(*) FROM pg_locks
+                    WHERE NOT granted AND locktype = 'advisory'
+                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+                site.plant.count(waiting).await == 2
+            })
+            .await;
+            let refused = site.post("elsewhere", event).await;
+            refused.assert_problem(429, "busy");
+            assert!(refused.retry_after.is_some());
+            blocker.batch_execute("COMMIT").await.unwrap();
+        }
+    );
+    let mut seqs =
+        [&waiting.0.body["seq"], &waiting.1.body["seq"]].map(|seq| seq.as_i64().unwrap());
+    seqs.sort_unstable();
+    assert_eq!(seqs, [3, 4]);
+    assert_eq!(site.post("elsewhere", event).await.status, 201);
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_requests_trace_goes_on_with_the_event_unless_that_has_its_own() {
+    let site = Site::open(&[]).await;
+    let [request, own] =
+        ["a", "b"].map(|digit| format!("00-{}-{}-01", digit.repeat(32), digit.repeat(16)));
+    let body = format!(
+        r#"[{{"event_type":"a","payload":1,"headers":{{"h":1}}}},
+            {{"event_type":"a","payload":1,"headers":{{"traceparent":"{own}"}}}}]"#
+    );
+    let posted = site
+        .events(Method::POST, "runs", "s")
+        .header("traceparent", &request)
+        .body(body);
+    assert_eq!(posted.send().await.unwrap().status(), 201);
+    site.plant.settled().await;
+    let seen = site.plant.receiver.seen();
+    let contexts: Vec<_> = seen
+        .arrivals
+        .iter()
+        .map(|one| one.traceparent.clone())
+        .collect();
+    assert_eq!(contexts, [Some(request), Some(own)]);
+    let kept = "SELECT count(*) FROM lanekeeper.event WHERE headers ->> 'h' = '1'";
+    assert_eq!(site.plant.count(kept).await, 1);
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_come_whole_appends_nothing() {
+    use tokio::io::AsyncWriteExt;
+
+    let site = Site::open(&[]).await;
+    let address = site.worker.http().replace("http://", "");
+    let mut connection = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = "POST /v1/streams/runs/sessions/s/events HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n";
+    let event = r#"{"event_type":"a","payload":1}"#;
+    connection
+        .write_all(format!("{head}{event}").as_bytes())
+        .await
+        .unwrap();
+    drop(connection);
+    // Whatever was sent before is through when this is.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(site.post("other", event).await.status, 201);
+    assert_eq!(site.logged_events().await, 1);
+    assert!(site.worker.stop().await.success());
+}
