@@ -17,7 +17,7 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) --test it
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint crash demo bench model fmt clean
+.PHONY: help build test matrix lint crash rolling demo bench model fmt clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ lint: ## Formatting, lints, shell syntax
 crash: ## Real processes under seeded faults: SEEDS=17 or 1-1000, MINUTES=30, JOBS=2; prints one JSON summary
 	scripts/install-requirements.sh postgres faketime
 	CARGO='$(CARGO)' SEEDS='$(SEEDS)' MINUTES='$(MINUTES)' JOBS='$(JOBS)' scripts/crash.sh
+
+rolling: ## A rolling restart at full load from an earlier commit's workers and schema: PREVIOUS=REF
+	scripts/install-requirements.sh postgres
+	scripts/rolling.sh '$(PREVIOUS)'
 
 demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings
 	scripts/install-requirements.sh postgres

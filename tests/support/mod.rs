@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use database::{TestDb, connect, private_server};
 pub use dice::Dice;
-pub use program::{lanekeeper, lanekeeper_by};
+pub use program::{lanekeeper, lanekeeper_at, lanekeeper_by};
 pub use proxy::{Line, Protocol, Proxy, Trap, Upstream};
 pub use receiver::{Arrival, Instead, Receiver, Seen};
 pub use redis::RedisServer;

@@ -1,10 +1,17 @@
 //! The program itself, as a process of its own.
 
+use std::path::Path;
+
 use tokio::process::Command;
 
 /// `lanekeeper`, with nothing around it that would configure it, killed with its handle.
 pub fn lanekeeper() -> Command {
     alone(Command::new(env!("CARGO_BIN_EXE_lanekeeper")))
+}
+
+/// Another build of it.
+pub fn lanekeeper_at(path: &Path) -> Command {
+    alone(Command::new(path))
 }
 
 /// The same, started by another program that takes a command line.

@@ -152,6 +152,11 @@ impl Receiver {
         self.desk.seen.borrow().clone()
     }
 
+    /// How many were accepted; cheaper than all of them.
+    pub fn accepted(&self) -> usize {
+        self.desk.seen.borrow().arrivals.len()
+    }
+
     pub async fn wait_until(
         &self,
         limit: Duration,

@@ -6,5 +6,6 @@ pub mod plant;
 mod frozen;
 mod killed;
 mod restart;
+mod rolling;
 mod stopped;
 mod stopped_backends;
