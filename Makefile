@@ -45,7 +45,7 @@ lint: ## Formatting, lints, shell syntax
 	bash -n .ci/run
 
 crash: ## Real processes under seeded faults: SEEDS=17 or 1-1000, MINUTES=30, JOBS=2; prints one JSON summary
-	scripts/install-requirements.sh postgres faketime
+	scripts/install-requirements.sh postgres redis faketime
 	CARGO='$(CARGO)' SEEDS='$(SEEDS)' MINUTES='$(MINUTES)' JOBS='$(JOBS)' scripts/crash.sh
 
 rolling: ## A rolling restart at full load from an earlier commit's workers and schema: PREVIOUS=REF

@@ -44,7 +44,7 @@ impl Stage {
             delay: DELIVERY,
             ..Line::default()
         });
-        apply(ground.url(), proxy.port()).await;
+        apply(ground.url(), proxy.port(), false).await;
         Self {
             client: connect(ground.url()).await,
             ground,
@@ -115,6 +115,7 @@ impl Stage {
             lanes: lanes(&self.client).await.unwrap(),
             arrivals: self.receiver.reader().more(),
             causes,
+            limited: None,
         };
         let wrong = case.judge();
         assert!(wrong.is_empty(), "{wrong:?}");

@@ -69,7 +69,19 @@ pub struct Case {
     pub arrivals: Vec<Arrival>,
     /// What happened that may make one event come once more.
     pub causes: usize,
+    /// A subscription's limit, where requests arrive about when they were let go.
+    pub limited: Option<(&'static str, Limit)>,
 }
+
+/// Sends a second, and how many of them may go at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    pub rate: i64,
+    pub burst: i64,
+}
+
+/// From the decision that a request may go until it is on record: the network, the proxies, a busy machine.
+const RECORDED_WITHIN_MS: i64 = 500;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
@@ -136,6 +148,11 @@ pub enum Violation {
         seq: i64,
         attempt: u32,
     },
+    /// More than the limit lets through in so much time.
+    TooFast {
+        sends: usize,
+        in_ms: i64,
+    },
 }
 
 impl fmt::Display for Violation {
@@ -150,6 +167,7 @@ impl Case {
         let mut found = BTreeSet::new();
         self.judge_log(&mut found);
         self.judge_ids(&mut found);
+        self.judge_pace(&mut found);
         let mut by_lane: HashMap<(&str, &str), Vec<&Arrival>> = HashMap::new();
         for arrival in &self.arrivals {
             let lane = (arrival.subscription.as_str(), arrival.session.as_str());
@@ -235,6 +253,26 @@ impl Case {
             if matches!(entry.fate, Fate::Committed { .. }) && !logged.contains(id) {
                 let (session, id) = (entry.session.clone(), *id);
                 found.insert(Violation::Lost { session, id });
+            }
+        }
+    }
+
+    /// In every stretch of the record at most what the limit lets through in that time.
+    fn judge_pace(&self, found: &mut BTreeSet<Violation>) {
+        let Some((name, limit)) = self.limited else {
+            return;
+        };
+        let arrivals = self.arrivals.iter().filter(|one| one.subscription == name);
+        let mut times: Vec<i64> = arrivals.map(|one| one.at_ms).collect();
+        times.sort_unstable();
+        for (from, first) in times.iter().enumerate() {
+            for (to, last) in times.iter().enumerate().skip(from) {
+                let (sends, in_ms) = (to - from + 1, last - first);
+                let most = limit.rate * (in_ms + RECORDED_WITHIN_MS) / 1000 + limit.burst + 1;
+                if i64::try_from(sends).is_ok_and(|sends| sends > most) {
+                    found.insert(Violation::TooFast { sends, in_ms });
+                    return;
+                }
             }
         }
     }

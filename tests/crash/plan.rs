@@ -41,12 +41,16 @@ pub enum Fault {
     KillReceiver,
     /// A worker's clock jumps by minutes.
     JumpClock,
+    /// Redis is killed and comes back without a memory.
+    KillRedis,
+    /// Redis stands still, and goes on where it stood.
+    FreezeRedis,
 }
 
 use Fault::*;
 
 /// How often each is drawn.
-const WEIGHTS: [(Fault, u64); 20] = [
+const WEIGHTS: [(Fault, u64); 22] = [
     (KillWorker, 14),
     (FreezeWorker, 5),
     (StopWorker, 6),
@@ -67,6 +71,8 @@ const WEIGHTS: [(Fault, u64); 20] = [
     (HalveAnswers, 5),
     (KillReceiver, 5),
     (JumpClock, 3),
+    (KillRedis, 4),
+    (FreezeRedis, 3),
 ];
 
 impl Fault {
@@ -106,6 +112,16 @@ impl Fault {
                 | JumpClock
                 | DelayWorker
                 | ThrottleWorker
+                | KillRedis
+                | FreezeRedis
+        )
+    }
+
+    /// Whether requests may arrive much later than they were let go.
+    pub fn bunches_arrivals(self) -> bool {
+        matches!(
+            self,
+            FreezeWorker | SlowReceiver | FlapReceiver | HalveAnswers | KillReceiver
         )
     }
 
@@ -127,6 +143,8 @@ pub struct Plan {
     pub pause_ms: u64,
     /// To the receiver, and as long back.
     pub delivery_ms: u64,
+    /// Whether one subscription has a limit, shared over a Redis of the run's own.
+    pub limited: bool,
 }
 
 impl Plan {
@@ -171,6 +189,10 @@ impl Plan {
                 .any(|fault| matches!(fault, FreezeWorker | SilenceWorker)),
             pause_ms: [12, 30, 60][dice.roll(3) as usize],
             delivery_ms: [2, 5, 10][dice.roll(3) as usize],
+            limited: dice.roll(8) == 0
+                || faults
+                    .iter()
+                    .any(|fault| matches!(fault, KillRedis | FreezeRedis)),
         }
     }
 

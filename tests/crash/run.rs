@@ -10,7 +10,7 @@ use crate::ledger::Ledger;
 use crate::monitor::Monitor;
 use crate::oracle::Case;
 use crate::plan::{Fault, Plan};
-use crate::scene::{SUBSCRIPTIONS, Scene, lanes, log};
+use crate::scene::{LIMIT, LIMITED, SUBSCRIPTIONS, Scene, lanes, log};
 use crate::support::{Dice, Server};
 use crate::timeline::{Timeline, recovery_ms, stale};
 use crate::workload::Producers;
@@ -93,6 +93,8 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
         lanes,
         arrivals,
         causes,
+        limited: (plan.limited && !plan.faults().any(Fault::bunches_arrivals))
+            .then_some((LIMITED, LIMIT)),
     };
     wrong.extend(case.judge().iter().map(ToString::to_string));
     // Where something else strikes too, who thaws may take over from the next victim, and repeat what

@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::ground::Ground;
-use crate::oracle::{Lane, LaneName, Logged, Subscription};
+use crate::oracle::{Lane, LaneName, Limit, Logged, Subscription};
 use crate::plan::{Fault, Plan};
 use crate::receiver::Receiver;
 use crate::support::{
-    Line, Protocol, Proxy, SECRET_ENV, Upstream, WorkerProcess, connect, lanekeeper,
+    Line, Protocol, Proxy, RedisServer, SECRET_ENV, Upstream, WorkerProcess, connect, lanekeeper,
 };
 use crate::workload::STREAM;
 
@@ -47,6 +47,13 @@ pub const SUBSCRIPTIONS: [Subscription; 3] = [
     },
 ];
 
+/// Which of them has a limit, where a plan has one: less than its load at times, more than it on the whole.
+pub const LIMITED: &str = "all";
+pub const LIMIT: Limit = Limit {
+    rate: 400,
+    burst: 40,
+};
+
 /// The same figures as by default, in a tenth of the time.
 const SOON: [(&str, &str); 3] = [
     ("LANEKEEPER_WORKER__FROZEN_AFTER_MS", "3000"),
@@ -72,6 +79,8 @@ pub struct Scene {
     pub receiver: Receiver,
     pub receiver_proxy: Proxy,
     pub producers_proxy: Proxy,
+    /// Where a limit is shared, if there is one.
+    pub redis: Option<RedisServer>,
     soon: bool,
     delivery: Duration,
     _dir: TempDir,
@@ -87,7 +96,7 @@ impl Scene {
         let (receiver, port) = Receiver::start(dir.path()).await;
         let here = |port| Upstream::Tcp(([127, 0, 0, 1], port).into());
         let receiver_proxy = Proxy::start(here(port), Protocol::Http).await;
-        apply(ground.url(), receiver_proxy.port()).await;
+        apply(ground.url(), receiver_proxy.port(), plan.limited).await;
         let upstream = Upstream::of(ground.url());
         let faketime = FAKETIME.iter().any(|path| Path::new(path).exists());
         let mut places = Vec::new();
@@ -107,6 +116,7 @@ impl Scene {
             workers: places,
             receiver,
             receiver_proxy,
+            redis: plan.limited.then(RedisServer::start),
             soon: plan.soon,
             delivery: Duration::from_millis(plan.delivery_ms),
             _dir: dir,
@@ -141,6 +151,10 @@ impl Scene {
         let mut variables: Vec<(&str, &str)> = Vec::new();
         if self.soon {
             variables.extend(SOON);
+        }
+        let redis = self.redis.as_ref().map(RedisServer::url);
+        if let Some(redis) = &redis {
+            variables.push(("REDIS_URL", redis));
         }
         let file = place.clock.as_ref().map(|file| {
             std::fs::write(file, "+0").unwrap();
@@ -262,7 +276,7 @@ pub async fn lanes(client: &Client) -> Result<BTreeMap<LaneName, Lane>, tokio_po
         .collect())
 }
 
-pub async fn apply(url: &str, port: u16) {
+pub async fn apply(url: &str, port: u16, limited: bool) {
     let file: String = SUBSCRIPTIONS
         .iter()
         .map(|subscription| {
@@ -272,10 +286,15 @@ pub async fn apply(url: &str, port: u16) {
             let events = subscription
                 .events
                 .map_or(String::new(), |events| format!("events = {events:?}\n"));
+            let limit = if limited && *name == LIMITED {
+                format!("limit = {{ rate = \"{}/s\", burst = {} }}\n", LIMIT.rate, LIMIT.burst)
+            } else {
+                String::new()
+            };
             format!(
                 "[subscription.{name}]\nstream = \"{STREAM}\"\n{events}adapter = \"webhook\"\n\
                  url = \"http://127.0.0.1:{port}/{name}\"\nsecret_env = \"{SECRET_ENV}\"\n\
-                 timeout = \"5s\"\nhistory = true\n\
+                 timeout = \"5s\"\nhistory = true\n{limit}\
                  retry = {{ schedule = [\"50ms\", \"100ms\", \"200ms\"], max_attempts = {max_attempts} }}\n"
             )
         })

@@ -114,6 +114,14 @@ async fn a_clock_jumps_by_minutes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn redis_is_killed_and_stands_still_under_a_shared_limit() {
+    use Fault::*;
+    let report = one(14, &[KillRedis, FreezeRedis, StopWorker, KillRedis]).await;
+    assert_eq!(report.duplicates, 0);
+    one(15, &[FreezeRedis, KillWorker, KillRedis]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn everything_at_once() {
     use Fault::*;
     let faults = [

@@ -14,7 +14,7 @@ use crate::monitor::Deaths;
 use crate::oracle::{Arrival, LaneName};
 use crate::plan::{Fault, Plan};
 use crate::scene::Scene;
-use crate::support::{Dice, Line, Trap, Upstream, connect};
+use crate::support::{Dice, Line, RedisServer, Trap, Upstream, connect};
 use crate::workload::Bursts;
 
 /// More than the server has.
@@ -44,6 +44,8 @@ enum Remedy {
     Flap { left: u64, refusing: bool },
     Release(Vec<Client>),
     SetClock { place: usize },
+    StartRedis,
+    ThawRedis,
 }
 
 pub struct Timeline<'a> {
@@ -140,7 +142,15 @@ impl<'a> Timeline<'a> {
             Remedy::Flap { left, refusing } => self.flap(left, refusing),
             Remedy::Release(clients) => drop(clients),
             Remedy::SetClock { place } => self.set_clock(place, 0),
+            Remedy::StartRedis => self.redis().restart(),
+            // Another fault may have killed it meanwhile.
+            Remedy::ThawRedis if self.redis().is_running() => self.redis().signal(Signal::CONT),
+            Remedy::ThawRedis => {}
         }
+    }
+
+    fn redis(&mut self) -> &mut RedisServer {
+        self.scene.redis.as_mut().expect("the plan has a limit")
     }
 
     /// Workers that are there and not frozen.
@@ -241,6 +251,19 @@ impl<'a> Timeline<'a> {
                 self.set_clock(victim, sign * minutes * 60);
                 let until = self.soon(1200, 2500);
                 self.later(until, Remedy::SetClock { place: victim });
+            }
+            Fault::KillRedis => {
+                self.redis().kill();
+                let back = self.soon(100, 3000);
+                self.later(back, Remedy::StartRedis);
+            }
+            Fault::FreezeRedis => {
+                // One that was killed by the fault before stands still already.
+                if self.redis().is_running() {
+                    self.redis().signal(Signal::STOP);
+                    let until = self.soon(300, 3000);
+                    self.later(until, Remedy::ThawRedis);
+                }
             }
         }
     }

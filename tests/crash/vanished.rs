@@ -46,7 +46,7 @@ pub async fn vanish(seed: u64) -> Option<Vec<i64>> {
         delay: DELIVERY,
         ..Line::default()
     });
-    apply(ground.url(), proxy.port()).await;
+    apply(ground.url(), proxy.port(), false).await;
     let secrets = [receiver.new_secret(), receiver.new_secret()];
     let start = |program, (sender, secret): &(usize, String), variables: &[(&str, &str)]| {
         WorkerProcess::spawn_as(program, ground.url(), *sender, secret, variables)
@@ -122,6 +122,7 @@ pub async fn vanish(seed: u64) -> Option<Vec<i64>> {
         arrivals: receiver.reader().more(),
         // Its deliveries are given up, and its settlements are lost.
         causes: 2,
+        limited: None,
     };
     wrong.extend(case.judge().iter().map(ToString::to_string));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

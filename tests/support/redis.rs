@@ -75,6 +75,10 @@ impl RedisServer {
         }
     }
 
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     pub fn signal(&self, signal: Signal) {
         let running = self.running.as_ref().expect("it runs");
         kill_process(running.server, signal).unwrap();

@@ -47,6 +47,7 @@ fn good() -> Case {
         lanes: [(("all".to_owned(), "s".to_owned()), lane)].into(),
         arrivals: (1..=5).map(|seq| arrival(seq, 0)).collect(),
         causes: 0,
+        limited: None,
     }
 }
 
@@ -228,4 +229,28 @@ fn terminal_states_that_go_back_are_found() {
     terminal.forget();
     assert!(terminal.look(at(1, None)).is_empty());
     assert_eq!(terminal.look(BTreeMap::new()).len(), 1);
+}
+
+#[test]
+fn more_than_the_limit_lets_through_is_found_in_any_stretch() {
+    let limit = Limit { rate: 4, burst: 1 };
+    let mut case = good();
+    case.limited = Some(("all", limit));
+    // Half a second passes until a request is on record, and one is let through at once: four.
+    for (apart_ms, found) in [(250, false), (60, true)] {
+        for (number, arrival) in (0..).zip(&mut case.arrivals) {
+            arrival.at_ms = number * apart_ms;
+        }
+        let wrong = case.judge();
+        let too_fast = wrong.iter().any(|one| {
+            matches!(
+                one,
+                Violation::TooFast {
+                    sends: 5,
+                    in_ms: 240
+                }
+            )
+        });
+        assert_eq!((too_fast, wrong.is_empty()), (found, !found), "{wrong:?}");
+    }
 }
