@@ -4,6 +4,7 @@ pub mod bed;
 
 mod appending;
 mod chaos;
+mod claims;
 mod exhausted_order;
 mod exhaustion;
 mod failures;
