@@ -1,9 +1,10 @@
 //! Lines that keep an invariant, each with a switch by which a test has the code do without it:
 //! `MUTATION=TrustWithoutEnd`. A test that passes then would not notice if the line were gone.
 //!
-//! Only with the cargo feature `crash-points`. Without it `is_on` is the constant false, what stands behind it
-//! is not compiled in, and the variable means nothing. Functions of the schema need no switch: tests replace
-//! them in their own databases. The table of all is `tests/support/mutation/table.rs`.
+//! Only with the cargo feature `crash-points`. Without it `is_on` is the constant false, and what awaits behind
+//! a switch is not there at all, so that no future is larger for it; the variable means nothing. Functions of
+//! the schema need no switch: tests replace them in their own databases. The table of all is
+//! `tests/support/mutation/table.rs`.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -23,6 +24,8 @@ pub enum Mutation {
     TransactionHeld,
     /// I8: an idle connection looks when it is told to, and never by itself.
     NoPolls,
+    /// I9: each walk starts at the first token that there ever was.
+    NoBound,
     /// I10: a lane does not wait for its turn.
     TurnNotAwaited,
     /// I10: a process on its own takes the whole of each limit.
@@ -40,7 +43,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BackoffWhileHeld,
         Self::CursorBeforeDelivery,
         Self::SettledElsewhere,
@@ -49,6 +52,7 @@ impl Mutation {
         Self::PooledConnectionHeld,
         Self::TransactionHeld,
         Self::NoPolls,
+        Self::NoBound,
         Self::TurnNotAwaited,
         Self::WholeLimitAlone,
         Self::AllowanceWithoutBound,

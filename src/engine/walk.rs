@@ -95,7 +95,7 @@ impl Walks {
                 route: route.id(),
                 room: i32::try_from(places).unwrap_or(i32::MAX),
                 bound: match self.bounds.get(&route.id()) {
-                    Some(bound) if !full => *bound,
+                    Some(bound) if !full && !Mutation::NoBound.is_on() => *bound,
                     _ => Bound::START,
                 },
             })

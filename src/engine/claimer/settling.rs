@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{Reply, Request, Session, SessionError};
 use crate::crash_point::CrashPoint;
+#[cfg(feature = "crash-points")]
 use crate::mutation::Mutation;
 use crate::store::ErrorClass;
 use crate::store::claim::Token;
@@ -145,6 +146,7 @@ impl Session<'_> {
         lanes: &[(Settlement, Token)],
     ) -> Result<Vec<Settled>, SessionError> {
         let worker_id = self.shared.identity.worker_id;
+        #[cfg(feature = "crash-points")]
         if Mutation::SettledElsewhere.is_on()
             && let Ok(pooled) = self.shared.pool.get().await
         {

@@ -15,6 +15,7 @@ use crate::engine::handler::{Handler, HandlerError};
 use crate::engine::progress::{Judgement, Progress, Stop};
 use crate::engine::route::Route;
 use crate::event::Event;
+#[cfg(feature = "crash-points")]
 use crate::mutation::Mutation;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::{self, FetchedEvent};
@@ -136,6 +137,7 @@ impl Session<'_> {
         });
         let verdict: Option<Verdict> = match handled {
             Ok(()) => {
+                #[cfg(feature = "crash-points")]
                 if Mutation::EffectCommittedFirst.is_on() {
                     let between = transaction.batch_execute("COMMIT; BEGIN");
                     between.await.map_err(failed())?;

@@ -3,6 +3,7 @@
 pub mod bed;
 
 mod appending;
+mod bounds;
 mod chaos;
 mod claims;
 mod exhausted_order;

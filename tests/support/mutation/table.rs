@@ -283,6 +283,13 @@ pub const ROWS: &[Row] = &[
         test: "engine::waking::a_producer_notifies_only_while_a_worker_waits_for_the_doorbell",
     },
     Row {
+        name: "NoBound",
+        invariant: 9,
+        without: "a worker gives its walks the bounds that the ones before came to",
+        change: Rust(Mutation::NoBound),
+        test: "engine::bounds::deleted_tokens_that_a_snapshot_keeps_are_walked_once_a_second_and_not_by_each_claim",
+    },
+    Row {
         name: "ClaimsFromTheStart",
         invariant: 9,
         without: "a walk starts at its bound",
