@@ -6,8 +6,8 @@ use tokio::time::{Instant, timeout};
 use super::bed::{Bed, LIMIT};
 use crate::support::wait_until;
 
-const DELETED: i64 = 3000;
-const DELIVERIES: i64 = 200;
+const DELETED: i64 = 1500;
+const DELIVERIES: i64 = 300;
 
 /// Entries that were read of the tokens' index so far: sessions tell the server when they end.
 async fn read(bed: &Bed) -> i64 {

@@ -16,7 +16,11 @@ async fn what_a_hanging_connection_held_is_settled_over_no_other_and_delivered_a
     let bed = Bed::new().await;
     let proxy = Proxy::start(Upstream::of(bed.db.url()), Protocol::Postgres).await;
     let settings = WorkerSettings {
-        trust: Duration::from_secs(1),
+        trust: Duration::from_secs(3),
+        // It asks for nothing meanwhile: an answer that does not come would keep it from settling.
+        lane_connections: 1,
+        poll_floor: LIMIT,
+        mark_after: LIMIT,
         ..WorkerSettings::default()
     };
     bed.fake.hold("s1");
@@ -25,6 +29,13 @@ async fn what_a_hanging_connection_held_is_settled_over_no_other_and_delivered_a
     bed.enqueue("s1", "step").await;
     wait_until(LIMIT, "it is being delivered", async || {
         bed.fake.seen().running == 1
+    })
+    .await;
+    let silent = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'lanekeeper lanes'
+          AND state_change < clock_timestamp() - interval '300 ms'";
+    wait_until(LIMIT, "its connection has nothing to ask", async || {
+        bed.count(silent).await == 1
     })
     .await;
     proxy.hang(" lanes");
