@@ -4,23 +4,23 @@
 CARGO ?= cargo
 TARGET := $(or $(shell $(CARGO) metadata --no-deps --offline --format-version 1 2>/dev/null | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'),$(CARGO_TARGET_DIR),target)
 
-unexport DATABASE_URL REDIS_URL $(filter PG%,$(.VARIABLES))
+unexport DATABASE_URL REDIS_URL MUTATION CRASH_POINT $(filter PG%,$(.VARIABLES))
 unexport $(filter LANEKEEPER_%,$(.VARIABLES))
 # Where recorded payloads are: for the tests alone, to the program it would be an unknown setting.
 SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)')
 
 # nextest runs each test in a process of its own and is not asked for.
-# The places where tests have a worker end; a release is built without.
+# The places where tests have a worker end or do wrong; a release is built without.
 FEATURES := --features crash-points
 TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets $(FEATURES)
 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) --test it
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint crash rolling demo bench model fmt clean
+.PHONY: help build test matrix lint crash rolling demo bench model fmt clean mutations
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
@@ -51,6 +51,13 @@ crash: ## Real processes under seeded faults: SEEDS=17 or 1-1000, MINUTES=30, JO
 rolling: ## A rolling restart at full load from an earlier commit's workers and schema: PREVIOUS=REF
 	scripts/install-requirements.sh postgres
 	scripts/rolling.sh '$(PREVIOUS)'
+
+mutations: ## Break every invariant in the code, and see its test fail; MUTATIONS="NoPolls NoBound" chooses
+	scripts/install-requirements.sh postgres redis
+	$(CARGO) build --locked $(FEATURES)
+	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh \
+		$(if $(MUTATIONS),env MUTATIONS='$(MUTATIONS)') $(CARGO) test --locked $(FEATURES) --test it -- \
+		--ignored --exact --nocapture mutations::run::each_mutation_makes_its_test_fail
 
 demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings
 	scripts/install-requirements.sh postgres

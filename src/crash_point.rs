@@ -4,7 +4,7 @@
 //! Only with the cargo feature `crash-points`. Without it a call compiles to nothing and the variable
 //! means nothing.
 
-/// In the order in which a delivery passes them.
+/// In the order in which a delivery passes them, but for handlers: see [`CrashPoint::HANDLERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// The lanes' locks are taken and the claim is on record.
@@ -15,16 +15,19 @@ pub enum CrashPoint {
     Held,
     /// A head that outlived two workers has a claim of its own.
     SuspectRecorded,
-    /// The adapter is about to be called.
+    /// The adapter is about to be called; or the handler, with its transaction open.
     Delivering,
     /// The token of a delivery that takes long was replaced.
     Marked,
-    /// The destination has answered; the lane does not know yet.
+    /// The destination has answered, and the lane does not know yet; or the handler has, and nothing is
+    /// committed.
     Delivered,
     /// The lane asks to settle.
     Judged,
     /// Its connection is about to ask Postgres.
     Settling,
+    /// A handler's effect and its settlement are written and not committed.
+    Committing,
     /// The cursor has moved; the lock is still held.
     Settled,
     /// The lock is free; the lane's task does not know yet.
@@ -32,7 +35,8 @@ pub enum CrashPoint {
 }
 
 impl CrashPoint {
-    pub const ALL: [Self; 11] = [
+    /// What a delivery to an adapter passes.
+    pub const ADAPTERS: [Self; 11] = [
         Self::Claimed,
         Self::Fetched,
         Self::Held,
@@ -42,6 +46,21 @@ impl CrashPoint {
         Self::Delivered,
         Self::Judged,
         Self::Settling,
+        Self::Settled,
+        Self::Unlocked,
+    ];
+
+    /// What a delivery to a handler passes, in this order.
+    pub const HANDLERS: [Self; 11] = [
+        Self::Claimed,
+        Self::Held,
+        Self::Fetched,
+        Self::SuspectRecorded,
+        Self::Delivering,
+        Self::Delivered,
+        Self::Judged,
+        Self::Settling,
+        Self::Committing,
         Self::Settled,
         Self::Unlocked,
     ];

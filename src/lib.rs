@@ -11,6 +11,7 @@ pub mod engine;
 pub mod event;
 pub mod http;
 pub mod limit;
+pub mod mutation;
 pub mod remote;
 pub mod spool;
 pub mod store;

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::mutation::Mutation;
+
 /// Bytes of events that a worker has fetched ahead, against its bound.
 #[derive(Debug)]
 pub struct Budget {
@@ -31,6 +33,9 @@ impl Budget {
 
     /// Bytes that may still be fetched. What one fetch brings may pass the bound, once.
     pub fn room(&self) -> usize {
+        if Mutation::BudgetWithoutBound.is_on() {
+            return self.limit;
+        }
         self.limit.saturating_sub(self.used())
     }
 
@@ -107,6 +112,9 @@ impl Allowance {
     }
 
     fn permits_for(&self, bytes: usize) -> u32 {
+        if Mutation::AllowanceWithoutBound.is_on() {
+            return 0;
+        }
         u32::try_from(bytes.div_ceil(PERMIT))
             .unwrap_or(u32::MAX)
             .clamp(1, self.all)

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use crate::mutation::Mutation;
 use crate::store::fetch::FetchedEvent;
 
 /// What to do with an event of a batch.
@@ -38,9 +39,11 @@ pub fn plan(events: &[FetchedEvent], critical: Option<&[String]>) -> Vec<Step> {
     };
     let mut newest: HashMap<&str, i64> = HashMap::new();
     for (step, event) in steps.iter_mut().zip(events).rev() {
-        if critical.contains(&event.event_type) {
+        if critical.contains(&event.event_type) && !Mutation::CriticalEventsMerged.is_on() {
             // Also where the filter leaves it out: the segment ends in the session, not in the lane.
-            newest.clear();
+            if !Mutation::SegmentsRunOn.is_on() {
+                newest.clear();
+            }
         } else if *step == Step::Deliver {
             match newest.get(event.event_type.as_str()) {
                 Some(&replaced_by) => *step = Step::Coalesced { replaced_by },

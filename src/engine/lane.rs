@@ -41,6 +41,8 @@ use super::route::Route;
 use super::trust::Trust;
 use crate::adapter::{Adapter, Verdict};
 use crate::crash_point::CrashPoint;
+#[cfg(feature = "crash-points")]
+use crate::mutation::Mutation;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::FetchedEvent;
 use crate::store::settle::{Operation, Settled};
@@ -303,6 +305,19 @@ impl Runner {
         if !self.context.trust.holds() {
             return Ending::Lost;
         }
+        #[cfg(feature = "crash-points")]
+        if Mutation::CursorBeforeDelivery.is_on() {
+            self.progress.pass(seq, day);
+            if let Err(ending) = self.keep().await {
+                return ending;
+            }
+        }
+        #[cfg(feature = "crash-points")]
+        let _connection = if Mutation::PooledConnectionHeld.is_on() {
+            self.context.pool.get().await.ok()
+        } else {
+            None
+        };
         let verdict = match self.send(&event).await {
             Ok(verdict) => verdict,
             Err(ending) => return ending,
@@ -356,6 +371,10 @@ impl Runner {
     async fn settle(&mut self, stop: Stop) -> Option<Reply> {
         let subscription = &self.route.subscription;
         let punctual = stop.punctual;
+        #[cfg(feature = "crash-points")]
+        if Mutation::BackoffWhileHeld.is_on() {
+            sleep(stop.delay).await;
+        }
         let settlement = Box::new(self.progress.settlement(stop, subscription.history));
         let outcomes: Vec<_> = settlement
             .outcomes

@@ -30,6 +30,7 @@ use super::progress::{Progress, Stop};
 use super::route::Route;
 use super::shared::Shared;
 use super::walk::{Kind, Walks};
+use crate::crash_point::CrashPoint;
 use crate::store::claim::{self, ClaimedLane};
 use crate::store::fetch::{self, Position};
 use crate::store::lane_connection::{self, Backend, Opened};
@@ -168,6 +169,7 @@ impl Session<'_> {
             self.shared.idle.enter(self.connection_id);
             return Ok(());
         }
+        CrashPoint::Claimed.pass();
         self.shared.idle.leave(self.connection_id);
         if !claimed.locked_twice.is_empty() {
             self.unlock(&claimed.locked_twice, &[]).await?;
@@ -185,6 +187,7 @@ impl Session<'_> {
             let lane_id = lane.lane_id;
             self.lane(lane, route).await?;
             self.unlock(&[lane_id], &[]).await?;
+            CrashPoint::Unlocked.pass();
         }
         self.unlock(&[], &[claim_id]).await
     }
@@ -206,6 +209,7 @@ impl Session<'_> {
     }
 
     async fn lane(&mut self, lane: ClaimedLane, route: &Route) -> Result<(), SessionError> {
+        CrashPoint::Held.pass();
         let mut progress = Progress::of(&lane);
         if lane.parked || !lane.retry_in.is_zero() {
             return self
@@ -225,6 +229,7 @@ impl Session<'_> {
         let positions = [position];
         let fetching = fetch::fetch(&self.client, &self.fetch, &positions, BATCH, INLINE_BYTES);
         let mut batches = answer(self.shared, fetching).await?;
+        CrashPoint::Fetched.pass();
         let events = batches.pop().unwrap_or_default();
         let full = i64::try_from(events.len()) == Ok(BATCH);
         let steps = plan(&events, route.critical());
@@ -303,9 +308,12 @@ impl Session<'_> {
             self.walks.expect(Instant::now() + stop.delay);
         }
         let lanes = [(progress.settlement(stop, history), lane.token)];
+        CrashPoint::Judged.pass();
         let worker_id = self.shared.identity.worker_id;
         let settling = settle::settle(&self.client, &self.settle, worker_id, &lanes);
+        CrashPoint::Settling.pass();
         let results = answer(self.shared, settling).await?;
+        CrashPoint::Settled.pass();
         let settled = results.first().copied().unwrap_or(Settled::Lost);
         if settled != Settled::Lost {
             progress.settled();

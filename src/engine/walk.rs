@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::places::Places;
 use super::route::Route;
 use super::settings::WorkerSettings;
+use crate::mutation::Mutation;
 use crate::store::claim::{Bound, RouteState, RouteWalk};
 
 /// Between full walks, and no less often than the poll floor.
@@ -84,7 +85,7 @@ impl Walks {
 
     /// The routes that have places, each with the bound from which to walk it.
     pub fn start(&mut self, places: &Places, now: Instant) -> Vec<RouteWalk> {
-        let full = self.full_at <= now;
+        let full = self.full_at <= now && !Mutation::NoFullWalk.is_on();
         if full {
             self.full_at = now + FULL_WALK_EVERY.min(self.poll_floor);
         }
@@ -94,7 +95,7 @@ impl Walks {
                 route: route.id(),
                 room: i32::try_from(places).unwrap_or(i32::MAX),
                 bound: match self.bounds.get(&route.id()) {
-                    Some(bound) if !full => *bound,
+                    Some(bound) if !full && !Mutation::NoBound.is_on() => *bound,
                     _ => Bound::START,
                 },
             })
@@ -139,6 +140,11 @@ impl Walks {
             let next_due = routes.iter().filter_map(|state| state.next_due_in).min();
             let wait = self.step.mul_f64(0.9 + 0.2 * random).min(self.poll_floor);
             self.step = (self.step * 2).min(self.poll_floor);
+            let wait = if Mutation::NoPolls.is_on() {
+                Duration::from_secs(3600)
+            } else {
+                wait
+            };
             self.next_at = match next_due {
                 // A worker wakes itself when the next lane is due; nothing else has to.
                 Some(due) => (now + wait).min((asked_at + due).max(now + Duration::from_millis(1))),

@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use super::bucket::Bucket;
+use crate::mutation::Mutation;
 
 /// The workers over one database, as Postgres knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,9 @@ impl Share {
 
     /// Between two sends of the process of this rank on its own; `None`: it must not send.
     pub(super) fn alone(&self, rank: u32) -> Option<Duration> {
+        if Mutation::WholeLimitAlone.is_on() {
+            return Some(self.interval);
+        }
         let spacing = (self.interval * self.replicas).max(part(self.window, self.own));
         (rank < self.participants).then_some(spacing)
     }

@@ -23,6 +23,8 @@ mod harness;
 mod hooks;
 mod housekeeping;
 mod limit;
+#[cfg(feature = "crash-points")]
+mod mutations;
 mod pipeline;
 mod pooler;
 mod process;

@@ -14,6 +14,8 @@ use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 use url::Url;
 
+use super::mutation;
+
 /// Any number that nothing else in the maintenance database locks.
 const TEMPLATE_LOCK: i64 = 0x6c61_6e65_7465_7374;
 
@@ -86,11 +88,13 @@ impl TestDb {
             ))
             .await
             .expect("a clone of the template");
-        Self {
+        let db = Self {
             url: with_database(&server.url, &name),
             name,
             server,
-        }
+        };
+        mutation::apply_chosen(&db.connect().await).await;
+        db
     }
 
     /// For processes that a test starts.

@@ -6,6 +6,7 @@
 
 mod database;
 mod dice;
+pub mod mutation;
 mod program;
 mod proxy;
 mod receiver;

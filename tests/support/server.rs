@@ -9,7 +9,7 @@ use lanekeeper::store::migrate::migrate;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{connect, private_server};
+use super::{connect, mutation, private_server};
 
 pub struct Server {
     pub postgres: Postgres,
@@ -22,7 +22,9 @@ pub struct Server {
 impl Server {
     pub async fn start() -> Self {
         let server = Self::on(Self::directory()).await;
-        migrate(&mut connect(&server.url).await).await.unwrap();
+        let mut client = connect(&server.url).await;
+        migrate(&mut client).await.unwrap();
+        mutation::apply_chosen(&client).await;
         server
     }
 

@@ -15,6 +15,8 @@ use crate::engine::handler::Destination;
 use crate::engine::lane::{self, Lane};
 use crate::engine::places::Places;
 use crate::engine::route::RouteTable;
+#[cfg(feature = "crash-points")]
+use crate::mutation::Mutation;
 use crate::store::claim::{self, Claimed, RouteWalk};
 use crate::store::fetch::{self, FetchedEvent, Position};
 
@@ -178,6 +180,11 @@ impl Session<'_> {
         CrashPoint::Claimed.pass();
         let batches = self.fetch(&positions).await?;
         CrashPoint::Fetched.pass();
+        #[cfg(feature = "crash-points")]
+        if Mutation::TransactionHeld.is_on() {
+            let begun = self.client.batch_execute("BEGIN").await;
+            begun.map_err(crate::store::StoreError::on("holding a transaction"))?;
+        }
         let mark_after = self.shared.settings.mark_after;
         let mark_at = Instant::now() + mark_after;
         let mut lanes = Vec::with_capacity(LANES_PER_TASK);

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 use super::{Reply, Request, Session, SessionError};
 use crate::crash_point::CrashPoint;
+#[cfg(feature = "crash-points")]
+use crate::mutation::Mutation;
 use crate::store::ErrorClass;
 use crate::store::claim::Token;
 use crate::store::fetch::Position;
@@ -144,6 +146,13 @@ impl Session<'_> {
         lanes: &[(Settlement, Token)],
     ) -> Result<Vec<Settled>, SessionError> {
         let worker_id = self.shared.identity.worker_id;
+        #[cfg(feature = "crash-points")]
+        if Mutation::SettledElsewhere.is_on()
+            && let Ok(pooled) = self.shared.pool.get().await
+        {
+            let statement = settle::prepare(&**pooled).await?;
+            return Ok(settle::settle(&**pooled, &statement, worker_id, lanes).await?);
+        }
         let asked_at = Instant::now();
         let settling = settle::settle(&self.client, &self.statements.settle, worker_id, lanes);
         let results = self.ask(asked_at, settling).await?;

@@ -12,6 +12,7 @@ use crate::adapter::Verdict;
 use crate::engine::progress::Stop;
 use crate::event::Event;
 use crate::limit::{Admission, Answer, Bucket, Passage};
+use crate::mutation::Mutation;
 use crate::store::settle::Operation;
 
 /// How long a lane under a limit is held before others have their turn.
@@ -66,7 +67,7 @@ impl Runner {
             // Before a turn is taken that would not be used.
             return Err(Ending::Stopped(Stop::new(Operation::Yield)));
         }
-        if buckets.is_empty() {
+        if buckets.is_empty() || Mutation::TurnNotAwaited.is_on() {
             return Ok(());
         }
         if self.delivered > 0 && self.claimed_at.elapsed() > TURN {

@@ -9,11 +9,14 @@ use tokio::time::Instant;
 use super::answer::{SessionError, answer, ended};
 use super::{INLINE_BYTES, Session};
 use crate::adapter::{Delivery, Verdict};
+use crate::crash_point::CrashPoint;
 use crate::engine::budget::Part;
 use crate::engine::handler::{Handler, HandlerError};
 use crate::engine::progress::{Judgement, Progress, Stop};
 use crate::engine::route::Route;
 use crate::event::Event;
+#[cfg(feature = "crash-points")]
+use crate::mutation::Mutation;
 use crate::store::claim::ClaimedLane;
 use crate::store::fetch::{self, FetchedEvent};
 use crate::store::settle::{self, Operation, Settled};
@@ -91,6 +94,7 @@ impl Session<'_> {
             let recording =
                 settle::record_suspect(&self.client, self.connection_id, claim_id, charged);
             answer(self.shared, recording).await?;
+            CrashPoint::SuspectRecorded.pass();
         }
         let faced = progress.faced_letter();
         let event = match self.event(lane, route, fetched, faced).await {
@@ -118,6 +122,7 @@ impl Session<'_> {
             Ok(transaction)
         })
         .await?;
+        CrashPoint::Delivering.pass();
         let handling = AssertUnwindSafe(handler.handle(&transaction, &delivery)).catch_unwind();
         let handled = tokio::select! {
             biased;
@@ -125,22 +130,32 @@ impl Session<'_> {
             // Its statement is never answered: what it did was rolled back.
             () = ended(shared, self.backend) => return Err(SessionError::Ended),
         };
+        CrashPoint::Delivered.pass();
         let handled = handled.unwrap_or_else(|_| {
             let error = "the handler panicked; see the worker's log".to_owned();
             Err(HandlerError::Retry { error, after: None })
         });
         let verdict: Option<Verdict> = match handled {
             Ok(()) => {
+                #[cfg(feature = "crash-points")]
+                if Mutation::EffectCommittedFirst.is_on() {
+                    let between = transaction.batch_execute("COMMIT; BEGIN");
+                    between.await.map_err(failed())?;
+                }
                 let mut passed = progress.clone();
                 passed.pass(seq, day);
                 let settlement =
                     passed.settlement(Stop::new(Operation::Keep), subscription.history);
                 let lanes = [(settlement, lane.token)];
+                CrashPoint::Judged.pass();
                 let worker_id = shared.identity.worker_id;
                 let settling = settle::settle(&transaction, &self.settle, worker_id, &lanes);
+                CrashPoint::Settling.pass();
                 match answer(shared, settling).await {
                     Ok(results) if results == [Settled::Done] => {
+                        CrashPoint::Committing.pass();
                         answer(shared, transaction.commit().map_err(failed())).await?;
+                        CrashPoint::Settled.pass();
                         passed.settled();
                         *progress = passed;
                         None

@@ -58,6 +58,42 @@ async fn two_producers_that_commit_in_reverse_order_leave_no_gap_and_lose_nothin
     worker.stop().await;
 }
 
+/// The session is there already, so that nothing but its append lock keeps them apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_waits_for_another_of_the_same_session() {
+    let bed = Bed::new().await;
+    bed.enqueue("s1", "step").await;
+    let bulk = "SELECT seq FROM lanekeeper.enqueue_many('runs',
+                    '[{\"session\": \"s1\", \"event_type\": \"step\", \"payload\": 1}]')";
+    let single = "SELECT seq FROM lanekeeper.enqueue('runs', 's1', 'step', '1')";
+    let mut newest = 1;
+    for (call, end) in [
+        (single, "COMMIT"),
+        (single, "ROLLBACK"),
+        (bulk, "COMMIT"),
+        (bulk, "ROLLBACK"),
+    ] {
+        let (first, second) = (bed.db.connect().await, bed.db.connect().await);
+        first.batch_execute("BEGIN").await.unwrap();
+        let row = first.query_one(call, &[]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), newest + 1);
+        let waiting = tokio::spawn(async move {
+            let row = second.query_one(call, &[]).await;
+            row.map(|row| row.get::<_, i64>(0))
+        });
+        let waits = "SELECT count(*) FROM pg_stat_activity
+                     WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        wait_until(LIMIT, "the second waits for the first", async || {
+            bed.count(waits).await == 1
+        })
+        .await;
+        first.batch_execute(end).await.unwrap();
+        newest += if end == "COMMIT" { 2 } else { 1 };
+        assert_eq!(waiting.await.unwrap().unwrap(), newest, "{call}: {end}");
+    }
+    assert_eq!(seqs(&bed, "s1").await, (1..=newest).collect::<Vec<_>>());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_producer_transaction_delays_only_the_new_events_of_its_session() {
     let bed = Bed::new().await;

@@ -226,3 +226,43 @@ async fn handlers_wait_for_memory() {
     gate.assert_exact(12, &[1, 2]);
     worker.stop().await;
 }
+
+/// A claim takes what there is room for when it begins, up to 256 lanes, and there are two connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_claimed_while_what_was_fetched_ahead_fills_its_bound() {
+    const SESSIONS: usize = 1500;
+    let bed = Bed::new().await;
+    bed.client
+        .batch_execute("UPDATE lanekeeper.subscription SET concurrency = 2000")
+        .await
+        .unwrap();
+    bed.client
+        .execute(
+            "SELECT lanekeeper.enqueue_many('runs', (
+                 SELECT jsonb_agg(jsonb_build_object(
+                     'session', 's' || s, 'event_type', 'step', 'payload', repeat('x', 3000)))
+                 FROM generate_series(1, 1500) AS s))",
+            &[],
+        )
+        .await
+        .unwrap();
+    bed.fake.hold_all();
+    let settings = WorkerSettings {
+        prefetch_bytes: 256 << 10,
+        max_lanes: 2 * SESSIONS,
+        ..WorkerSettings::default()
+    };
+    let worker = bed.worker_with(settings).await;
+    wait_until(LIMIT, "deliveries run", async || {
+        bed.fake.seen().running >= 256
+    })
+    .await;
+    // Two full walks.
+    tokio::time::sleep(std::time::Duration::from_millis(2200)).await;
+    let running = bed.fake.seen().running;
+    assert!(running <= 512, "{running}");
+    bed.fake.release_all();
+    bed.drained().await;
+    bed.assert_exact(SESSIONS, 1);
+    worker.stop().await;
+}

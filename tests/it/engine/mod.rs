@@ -3,7 +3,9 @@
 pub mod bed;
 
 mod appending;
+mod bounds;
 mod chaos;
+mod claims;
 mod exhausted_order;
 mod exhaustion;
 mod failures;

@@ -6,12 +6,14 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_postgres::types::Json;
 
-use super::{LIMIT, audit};
+use super::{LIMIT, audit_repeats};
 use crate::process::plant::Plant;
 use crate::support::{TestDb, wait_until};
 
 const SESSIONS: i64 = 12;
 const EVENTS: i64 = 40;
+/// Eight workers are killed, and some event may be what the third of them was at alone.
+const PATIENT: [(&str, &str); 1] = [("LANEKEEPER_WORKER__MAX_CRASHES", "100")];
 
 /// Prompts and stops in turn, so that nothing may be merged.
 async fn enqueue(plant: &Plant) {
@@ -39,12 +41,12 @@ async fn enqueue(plant: &Plant) {
 async fn killed_workers_enter_nothing_twice_and_leave_nothing_out() {
     let plant = Plant::of("hooks", TestDb::new().await, Duration::ZERO).await;
     // So slow that a kill finds a transaction open.
-    audit(&plant.client, 0.004).await;
+    audit_repeats(&plant.client, 0.004).await;
     enqueue(&plant).await;
     let entered = async || plant.count("SELECT count(*) FROM public.entered").await;
     for _ in 0..4 {
         let before = entered().await;
-        let doomed = [plant.worker(&[]).await, plant.worker(&[]).await];
+        let doomed = [plant.worker(&PATIENT).await, plant.worker(&PATIENT).await];
         wait_until(LIMIT, "they enter some", async || {
             entered().await > before + 10
         })
@@ -53,10 +55,14 @@ async fn killed_workers_enter_nothing_twice_and_leave_nothing_out() {
             worker.kill().await;
         }
     }
-    let survivor = plant.worker(&[]).await;
+    let survivor = plant.worker(&PATIENT).await;
     plant.settled().await;
     assert!(survivor.stop().await.success());
 
+    let outcomes = "SELECT kind || ': ' || error FROM lanekeeper.outcome";
+    let outcomes = plant.client.query(outcomes, &[]).await.unwrap();
+    let outcomes: Vec<String> = outcomes.iter().map(|row| row.get(0)).collect();
+    assert_eq!(outcomes, [""; 0]);
     assert_eq!(entered().await, SESSIONS * EVENTS);
     let disordered = "SELECT count(*) FROM (
         SELECT seq, row_number() OVER (PARTITION BY session_id ORDER BY id) AS place FROM public.entered) AS e
@@ -69,6 +75,4 @@ async fn killed_workers_enter_nothing_twice_and_leave_nothing_out() {
         EVENTS - 2
     );
     assert_eq!(plant.count(&complete).await, SESSIONS);
-    let outcomes = plant.count("SELECT count(*) FROM lanekeeper.outcome").await;
-    assert_eq!(outcomes, 0);
 }

@@ -3,6 +3,8 @@
 mod built_in;
 mod codex;
 mod command;
+#[cfg(feature = "crash-points")]
+mod crash_points;
 mod exactly_once;
 mod payloads;
 mod sessions;
@@ -164,6 +166,16 @@ async fn settled(client: &Client) {
 /// Keeps a record of every entry that was committed, in the order of the commits of each session.
 /// `delay_s` makes each take that long.
 async fn audit(client: &Client, delay_s: f64) {
+    record_entries(client, delay_s, "NEW.seq").await;
+}
+
+/// The same where the registry forgets of which events it knows: of one that it knows it would make
+/// nothing, and hide that it was told of it twice.
+async fn audit_repeats(client: &Client, delay_s: f64) {
+    record_entries(client, delay_s, "0").await;
+}
+
+async fn record_entries(client: &Client, delay_s: f64, known: &str) {
     client
         .batch_execute(&format!(
             "CREATE TABLE public.entered (id bigserial, session_id bigint, seq bigint, turn bigint);
@@ -171,9 +183,10 @@ async fn audit(client: &Client, delay_s: f64) {
              BEGIN
                  PERFORM pg_sleep({delay_s});
                  INSERT INTO public.entered (session_id, seq, turn) VALUES (NEW.session_id, NEW.seq, NEW.turn);
-                 RETURN NULL;
+                 NEW.seq := {known};
+                 RETURN NEW;
              END $$;
-             CREATE TRIGGER record_entry AFTER INSERT OR UPDATE ON lanekeeper.agent_session
+             CREATE TRIGGER record_entry BEFORE INSERT OR UPDATE ON lanekeeper.agent_session
              FOR EACH ROW EXECUTE FUNCTION public.record_entry()"
         ))
         .await

@@ -1,6 +1,7 @@
 //! What survivors charge for dead workers.
 
 use lanekeeper::store::claim::Bound;
+use lanekeeper::store::settle::{Operation, Settled};
 use lanekeeper::store::{settle, worker};
 
 use super::connection::Connection;
@@ -52,4 +53,58 @@ async fn any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more() {
     assert_eq!(bed.count(CHARGED).await, 3);
     let beyond = "SELECT count(DISTINCT lane_id) FROM lanekeeper.progress WHERE crashes = 3";
     assert_eq!(bed.count(beyond).await, 1);
+}
+
+/// Of a connection that is gone as soon as the server has noticed.
+async fn lose(bed: &Bed, connection: Connection) {
+    let id = connection.connection_id;
+    drop(connection);
+    let alive = format!(
+        "SELECT count(*) FROM lanekeeper.lane_connection AS c
+         JOIN pg_stat_activity AS a ON a.pid = c.backend_pid AND a.backend_start = c.backend_start
+         WHERE c.connection_id = {id}"
+    );
+    wait_until(LIMIT, "the server has noticed", async || {
+        bed.count(&alive).await == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_that_lives_wakes_its_own_lanes_and_charges_nothing() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, 1).await;
+    let mut lost = Connection::open(&bed).await;
+    let own = lost.worker_id;
+    assert_eq!(lost.claim(Bound::START, 1).await.lanes.len(), 1);
+    lose(&bed, lost).await;
+    let taken = worker::take_over(&bed.client, own, 30_000).await.unwrap();
+    assert_eq!((taken[0].lanes, taken[0].charged), (1, 0));
+    assert_eq!(bed.count(CHARGED).await, 0);
+}
+
+/// Tokens stay when a lane is claimed: a dead worker's may be claimed before anybody has taken over.
+#[tokio::test]
+async fn a_lane_that_was_claimed_before_the_takeover_is_its_holders() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, 1).await;
+    let mut dying = Connection::open(&bed).await;
+    assert_eq!(dying.claim(Bound::START, 1).await.lanes.len(), 1);
+    lose(&bed, dying).await;
+    let mut successor = Connection::open(&bed).await;
+    let held = successor.claim(Bound::START, 1).await.lanes;
+    let survivor = worker::new_worker_id(&bed.client).await.unwrap();
+    worker::take_over(&bed.client, survivor, 30_000)
+        .await
+        .unwrap();
+    assert_eq!(bed.count(CHARGED).await, 0);
+    let settled = successor.pass_one(&held[0], Operation::Finish).await;
+    assert_eq!(settled, [Settled::Idle]);
+    successor.unlock(&[held[0].lane_id]).await;
+    // Its charge is off the record, with its claim.
+    worker::take_over(&bed.client, survivor, 30_000)
+        .await
+        .unwrap();
+    assert_eq!(bed.count(CHARGED).await, 0);
+    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.claim").await, 0);
 }

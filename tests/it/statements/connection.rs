@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanekeeper::store::claim::{self, Bound, Claimed, ClaimedLane, RouteWalk};
+use lanekeeper::store::claim::{self, Bound, Claimed, ClaimedLane, RouteWalk, Token};
 use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
 use lanekeeper::store::worker;
 use tokio_postgres::{Client, Statement};
@@ -15,6 +15,7 @@ pub struct Connection {
     claim: Statement,
     settle: Statement,
     unlock: Statement,
+    pub worker_id: i64,
     pub connection_id: i64,
     pub claims: i64,
 }
@@ -31,6 +32,7 @@ impl Connection {
                 .await
                 .unwrap(),
             client,
+            worker_id,
             claims: 0,
         }
     }
@@ -53,7 +55,21 @@ impl Connection {
             .iter()
             .map(|lane| (settlement(lane, Operation::Yield), lane.token))
             .collect();
-        settle::settle(&self.client, &self.settle, 1, &yields)
+        self.settle(&yields).await
+    }
+
+    /// The lane's first undelivered event was accepted.
+    pub async fn pass_one(&self, lane: &ClaimedLane, operation: Operation) -> Vec<Settled> {
+        let passed = Settlement {
+            changed: true,
+            cursor: lane.cursor + 1,
+            ..settlement(lane, operation)
+        };
+        self.settle(&[(passed, lane.token)]).await
+    }
+
+    async fn settle(&self, lanes: &[(Settlement, Token)]) -> Vec<Settled> {
+        settle::settle(&self.client, &self.settle, self.worker_id, lanes)
             .await
             .unwrap()
     }

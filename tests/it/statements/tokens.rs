@@ -1,7 +1,7 @@
 //! What a claim makes of tokens: each is taken once, none is passed over, none is made twice (I9, I13).
 
 use lanekeeper::store::claim::Bound;
-use lanekeeper::store::settle::Settled;
+use lanekeeper::store::settle::{Operation, Settled};
 
 use super::connection::{Connection, ids};
 use crate::engine::bed::{Bed, LIMIT};
@@ -61,55 +61,118 @@ async fn a_walk_that_saw_all_is_followed_by_one_from_the_first_token_that_is_the
     assert!(ids(&held.lanes).iter().all(|lane| found.contains(lane)));
 }
 
+/// What a look between a statement's snapshot and a lock would see wrong: whoever has asked for it waits
+/// there, for the advisory lock 1.
+async fn waits_before(bed: &Bed, lock: &str) {
+    bed.client
+        .batch_execute(&format!(
+            "ALTER FUNCTION lanekeeper.{lock}(bigint) RENAME TO {lock}_itself;
+             CREATE FUNCTION lanekeeper.{lock}(id bigint) RETURNS bigint
+             LANGUAGE plpgsql SET search_path = '' AS $$
+             BEGIN
+                 IF current_setting('test.waits', true) = 'on' THEN
+                     PERFORM pg_advisory_xact_lock_shared(1);
+                 END IF;
+                 RETURN lanekeeper.{lock}_itself(id);
+             END $$"
+        ))
+        .await
+        .unwrap();
+}
+
+impl Connection {
+    /// Does `first` of this connection up to where it waits, then `between`, then the rest.
+    async fn interrupted<T>(
+        &mut self,
+        bed: &Bed,
+        first: impl AsyncFnOnce(&mut Self) -> T,
+        between: impl Future<Output = ()>,
+    ) -> T {
+        self.client
+            .batch_execute("SET test.waits = on")
+            .await
+            .unwrap();
+        bed.client
+            .batch_execute("SELECT pg_advisory_lock(1)")
+            .await
+            .unwrap();
+        let meanwhile = async {
+            let waiting =
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+            wait_until(LIMIT, "it waits for the lock", async || {
+                bed.count(waiting).await == 1
+            })
+            .await;
+            between.await;
+            bed.client
+                .batch_execute("SELECT pg_advisory_unlock(1)")
+                .await
+                .unwrap();
+        };
+        tokio::join!(first(self), meanwhile).0
+    }
+}
+
 /// A walk sees a token; its holder replaces it and lets the lane go; only then the walk tries the lane's
 /// lock. Taken on the token that is gone, the lane would have one more with each such meeting.
 #[tokio::test]
 async fn a_token_that_was_replaced_during_the_walk_is_not_taken() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(1, 1).await;
-    // The walk of whoever asks for it waits between a token and its lock.
-    bed.client
-        .batch_execute(
-            "CREATE OR REPLACE FUNCTION lanekeeper.lane_lock(lane_id bigint) RETURNS bigint
-             LANGUAGE plpgsql SET search_path = '' AS $$
-             BEGIN
-                 IF current_setting('test.waits', true) = 'on' THEN
-                     PERFORM pg_advisory_xact_lock_shared(1);
-                 END IF;
-                 RETURN 5497489969159077888 + lane_id;
-             END $$",
-        )
-        .await
-        .unwrap();
+    waits_before(&bed, "lane_lock").await;
     let mut holder = Connection::open(&bed).await;
     let held = holder.claim(Bound::START, 1).await.lanes;
     assert_eq!(held.len(), 1);
     let mut walker = Connection::open(&bed).await;
-    walker
-        .client
-        .batch_execute("SET test.waits = on")
-        .await
-        .unwrap();
-    bed.client
-        .batch_execute("SELECT pg_advisory_lock(1)")
-        .await
-        .unwrap();
+    let claim = async |walker: &mut Connection| walker.claim(Bound::START, 1).await;
     let replaced = async {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        wait_until(LIMIT, "the walk has seen the token", async || {
-            bed.count(waiting).await == 1
-        })
-        .await;
         assert_eq!(holder.yield_all(&held).await, [Settled::Done]);
         holder.unlock(&ids(&held)).await;
-        bed.client
-            .batch_execute("SELECT pg_advisory_unlock(1)")
-            .await
-            .unwrap();
     };
-    let (claimed, ()) = tokio::join!(walker.claim(Bound::START, 1), replaced);
+    let claimed = walker.interrupted(&bed, claim, replaced).await;
     assert!(claimed.lanes.is_empty(), "{:?}", claimed.lanes);
     // And the lane was given back, with its one token.
     assert_eq!(holder.claim(Bound::START, 2).await.lanes.len(), 1);
+    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.ready").await, 1);
+}
+
+/// As above, but the holder settles an event and keeps the token. Who goes by what its walk saw delivers
+/// that event once more, and is refused.
+#[tokio::test]
+async fn progress_is_read_when_the_lane_is_locked() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, 2).await;
+    waits_before(&bed, "lane_lock").await;
+    let mut holder = Connection::open(&bed).await;
+    let held = holder.claim(Bound::START, 1).await.lanes;
+    let mut walker = Connection::open(&bed).await;
+    let claim = async |walker: &mut Connection| walker.claim(Bound::START, 1).await;
+    let settled = async {
+        let settled = holder.pass_one(&held[0], Operation::Release).await;
+        assert_eq!(settled, [Settled::Done]);
+        holder.unlock(&ids(&held)).await;
+    };
+    let claimed = walker.interrupted(&bed, claim, settled).await.lanes;
+    assert_eq!((claimed[0].version, claimed[0].cursor), (1, 1));
+    let finished = walker.pass_one(&claimed[0], Operation::Finish).await;
+    assert_eq!(finished, [Settled::Idle]);
+}
+
+/// A producer commits when a settlement has its snapshot and not yet the append lock. It saw a busy lane
+/// and wrote no token: a lane that goes idle by that snapshot leaves the event for ever.
+#[tokio::test]
+async fn the_log_is_looked_at_when_the_append_lock_is_taken() {
+    let bed = Bed::new().await;
+    bed.enqueue("s1", "step").await;
+    waits_before(&bed, "append_lock").await;
+    let mut holder = Connection::open(&bed).await;
+    let held = holder.claim(Bound::START, 1).await.lanes;
+    let finish = async |holder: &mut Connection| holder.pass_one(&held[0], Operation::Finish).await;
+    let appended = async {
+        bed.enqueue("s1", "step").await;
+    };
+    let settled = holder.interrupted(&bed, finish, appended).await;
+    assert_eq!(settled, [Settled::More]);
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.ready").await, 1);
 }

@@ -1,0 +1,453 @@
+//! All mutations, by invariant. docs/guarantees.md has the same table.
+
+use lanekeeper::mutation::Mutation;
+
+use super::Change::{Rust, Sql};
+use super::Row;
+
+/// The look at the log of a settlement that would let its lane go idle.
+const LOOK: &str = "(h.requeued_after IS NOT NULL OR EXISTS (
+               SELECT FROM lanekeeper.event AS e
+               WHERE e.session_id = p_sessions[h.i] AND e.seq > p_cursors[h.i] AND e.day >= p_days[h.i])) AS more";
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "AppendLockShared",
+        invariant: 1,
+        without: "an append takes its session's lock for itself",
+        change: Sql(
+            "enqueue",
+            &[(
+                "WHEN pg_advisory_xact_lock(lanekeeper.append_lock(",
+                "WHEN pg_advisory_xact_lock_shared(lanekeeper.append_lock(",
+            )],
+        ),
+        test: "engine::appending::a_producer_waits_for_another_of_the_same_session",
+    },
+    Row {
+        name: "BulkAppendLockShared",
+        invariant: 1,
+        without: "a bulk append takes its sessions' locks for itself",
+        change: Sql(
+            "enqueue_many",
+            &[(
+                "PERFORM pg_advisory_xact_lock(lanekeeper.append_lock(",
+                "PERFORM pg_advisory_xact_lock_shared(lanekeeper.append_lock(",
+            )],
+        ),
+        test: "engine::appending::a_producer_waits_for_another_of_the_same_session",
+    },
+    Row {
+        name: "StaleSnapshotTaken",
+        invariant: 1,
+        without: "a snapshot that is older than the append lock is refused",
+        change: Sql(
+            "enqueue",
+            &[(
+                "PERFORM lanekeeper.refuse_stale_snapshot(v_session_id, seq, v_day, v_today);",
+                "",
+            )],
+        ),
+        test: "engine::appending::a_stale_snapshot_across_midnight_is_refused_too",
+    },
+    Row {
+        name: "LaneLockNotTaken",
+        invariant: 2,
+        without: "a claim takes the locks of its lanes",
+        change: Sql(
+            "claim",
+            &[(
+                "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))",
+                "WHERE true",
+            )],
+        ),
+        test: "engine::ordering::two_workers_deliver_every_session_in_order_and_once",
+    },
+    Row {
+        name: "HeldLanesWalked",
+        invariant: 2,
+        without: "a claim passes over what its worker holds",
+        change: Sql(
+            "claim",
+            &[(
+                "AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id",
+                "",
+            )],
+        ),
+        test: "engine::failures::a_spare_token_of_a_lane_with_a_long_delivery_does_not_claim_it_again",
+    },
+    Row {
+        name: "ProgressReadBeforeLock",
+        invariant: 2,
+        without: "progress is read in a statement after the lane's lock",
+        change: Sql(
+            "claim",
+            &[
+                (
+                    "    v_found       int[];\n",
+                    "    v_found       int[];
+                     v_read        lanekeeper.progress[];
+                     v_all_read    lanekeeper.progress[] := '{}';\n",
+                ),
+                (
+                    "array_agg(t.token), array_agg(t.id), max(t.due_at)",
+                    "array_agg(t.token), array_agg(t.id), max(t.due_at), array_agg(t.read)",
+                ),
+                (
+                    "v_tokens, v_token_ids, v_last_at\n",
+                    "v_tokens, v_token_ids, v_last_at, v_read\n",
+                ),
+                ("w.token, w.id, w.due_at\n", "w.token, w.id, w.due_at, w.read\n"),
+                (
+                    "r.ctid AS token, r.id, r.due_at\n",
+                    "r.ctid AS token, r.id, r.due_at, (
+                         SELECT p FROM lanekeeper.progress AS p WHERE p.lane_id = r.lane_id
+                         ORDER BY p.version DESC LIMIT 1) AS read\n",
+                ),
+                (
+                    "lane_ids := lane_ids || v_lane_ids;",
+                    "lane_ids := lane_ids || v_lane_ids; v_all_read := v_all_read || v_read;",
+                ),
+                (
+                    "FROM lanekeeper.progress AS p WHERE p.lane_id = lane_ids[i]
+        ORDER BY p.version DESC LIMIT 1",
+                    "FROM (SELECT (v_all_read[i]).*) AS p",
+                ),
+            ],
+        ),
+        test: "statements::tokens::progress_is_read_when_the_lane_is_locked",
+    },
+    Row {
+        name: "BackoffWhileHeld",
+        invariant: 3,
+        without: "a lane is let go while its head is in backoff",
+        change: Rust(Mutation::BackoffWhileHeld),
+        test: "engine::poison::a_poisoned_session_and_a_thousand_blocked_lanes_cost_the_others_nothing",
+    },
+    Row {
+        name: "CursorBeforeDelivery",
+        invariant: 4,
+        without: "the cursor moves after the delivery",
+        change: Rust(Mutation::CursorBeforeDelivery),
+        test: "engine::failures::a_cut_lane_connection_cancels_its_deliveries_and_settles_nothing",
+    },
+    Row {
+        name: "OutcomeNotWritten",
+        invariant: 4,
+        without: "a dropped event has an outcome",
+        change: Sql(
+            "settle",
+            &[(
+                "SELECT d.lane_id, d.seq, d.kind, d.replaced_by, d.error FROM due AS d",
+                "SELECT d.lane_id, d.seq, d.kind, d.replaced_by, d.error FROM due AS d WHERE d.kind <> 'dropped'",
+            )],
+        ),
+        test: "engine::exhaustion::a_dropped_event_leaves_an_outcome_and_no_dead_letter",
+    },
+    Row {
+        name: "ChargedForALostConnection",
+        invariant: 4,
+        without: "nothing is charged while its worker lives: the outcome would tell of deaths that were none",
+        change: Sql(
+            "take_over",
+            &[("v_charge := false;", "v_charge := true;")],
+        ),
+        test: "statements::charges::a_worker_that_lives_wakes_its_own_lanes_and_charges_nothing",
+    },
+    Row {
+        name: "FrozenPeerCharged",
+        invariant: 4,
+        without: "nor while it is frozen",
+        change: Sql(
+            "take_over",
+            &[(
+                "v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_worker.worker_id));",
+                "v_charge := true;",
+            )],
+        ),
+        test: "process::frozen::a_thawed_worker_settles_nothing_and_its_successors_order_is_intact",
+    },
+    Row {
+        name: "ChargedForARestart",
+        invariant: 4,
+        without: "nor where the server died",
+        change: Sql(
+            "take_over",
+            &[(
+                "v_charge := v_charge AND v_worker.opened_at > pg_postmaster_start_time()
+                AND coalesce(v_worker.same_epoch, false);",
+                "",
+            )],
+        ),
+        test: "process::restart::workers_recover_from_immediate_restarts_of_postgres_and_are_not_charged_for_them",
+    },
+    Row {
+        name: "SettledWithoutCompare",
+        invariant: 5,
+        without: "a settlement asks for the version that was read",
+        change: Sql(
+            "settle",
+            &[(
+                "p.lane_id = p_lanes[i] AND p.version = p_versions[i]",
+                "p.lane_id = p_lanes[i]",
+            )],
+        ),
+        test: "engine::failures::a_stale_version_settles_nothing",
+    },
+    Row {
+        name: "SettledElsewhere",
+        invariant: 5,
+        without: "a settlement goes over the connection that holds the lock",
+        change: Rust(Mutation::SettledElsewhere),
+        test: "engine::claims::what_a_hanging_connection_held_is_settled_over_no_other_and_delivered_again",
+    },
+    Row {
+        name: "TrustWithoutEnd",
+        invariant: 5,
+        without: "trust ends with its window",
+        change: Rust(Mutation::TrustWithoutEnd),
+        test: "engine::claims::what_a_hanging_connection_held_is_settled_over_no_other_and_delivered_again",
+    },
+    Row {
+        name: "EffectCommittedFirst",
+        invariant: 5,
+        without: "a handler's effect commits with its settlement",
+        change: Rust(Mutation::EffectCommittedFirst),
+        test: "registry::crash_points::at_every_place_of_a_handler_a_worker_may_end_and_each_event_is_entered_once",
+    },
+    Row {
+        name: "TakenOverWhileHeld",
+        invariant: 5,
+        without: "survivors take the lock of a lane before they change its version",
+        change: Sql(
+            "take_over",
+            &[(
+                "pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id)) AS locked",
+                "true AS locked",
+            )],
+        ),
+        test: "statements::charges::a_lane_that_was_claimed_before_the_takeover_is_its_holders",
+    },
+    Row {
+        name: "BackoffNotLookedAt",
+        invariant: 6,
+        without: "a claim asks Postgres' clock whether the head is due",
+        change: Sql(
+            "claim",
+            &[(
+                "array_agg(CASE WHEN p.retry_at > v_now THEN",
+                "array_agg(CASE WHEN false THEN",
+            )],
+        ),
+        test: "engine::claims::a_spare_token_of_a_head_in_backoff_is_no_attempt",
+    },
+    Row {
+        name: "HeartbeatsNeverExpire",
+        invariant: 6,
+        without: "a heartbeat expires by Postgres' clock",
+        change: Sql(
+            "terminate_frozen",
+            &[(
+                "WHERE w.beat_at < clock_timestamp() - p_after_ms * interval '1 ms'",
+                "WHERE false",
+            )],
+        ),
+        test: "engine::failures::a_worker_without_heartbeat_is_ended_by_a_peer",
+    },
+    Row {
+        name: "PooledConnectionHeld",
+        invariant: 7,
+        without: "no pooled connection is held during a delivery",
+        change: Rust(Mutation::PooledConnectionHeld),
+        test: "engine::claims::while_deliveries_run_no_transaction_and_no_pooled_connection_is_held",
+    },
+    Row {
+        name: "TransactionHeld",
+        invariant: 7,
+        without: "no transaction is open during a delivery",
+        change: Rust(Mutation::TransactionHeld),
+        test: "engine::claims::while_deliveries_run_no_transaction_and_no_pooled_connection_is_held",
+    },
+    Row {
+        name: "NoPolls",
+        invariant: 8,
+        without: "an idle connection looks by itself",
+        change: Rust(Mutation::NoPolls),
+        test: "engine::waking::without_notifications_everything_works_at_the_poll_floor",
+    },
+    Row {
+        name: "NobodyRings",
+        invariant: 8,
+        without: "a producer notifies while a worker waits for the doorbell",
+        change: Sql("enqueue", &[("PERFORM pg_notify('lanekeeper', '');", "NULL;")]),
+        test: "engine::waking::a_producer_notifies_only_while_a_worker_waits_for_the_doorbell",
+    },
+    Row {
+        name: "NoBound",
+        invariant: 9,
+        without: "a worker gives its walks the bounds that the ones before came to",
+        change: Rust(Mutation::NoBound),
+        test: "engine::bounds::deleted_tokens_that_a_snapshot_keeps_are_walked_once_a_second_and_not_by_each_claim",
+    },
+    Row {
+        name: "ClaimsFromTheStart",
+        invariant: 9,
+        without: "a walk starts at its bound",
+        change: Sql(
+            "claim",
+            &[("AND (r.due_at, r.id) > (v_first_at, v_first_id) ", "")],
+        ),
+        test: "statements::tokens::a_walk_that_came_to_its_limit_is_continued_behind_what_it_took",
+    },
+    Row {
+        name: "TokensNotLookedAtAgain",
+        invariant: 9,
+        without: "a claim looks whether the token is still there: spare ones would multiply",
+        change: Sql(
+            "claim",
+            &[(
+                "JOIN lanekeeper.ready AS r ON r.ctid = tokens[i] AND r.id = token_ids[i]\n",
+                "",
+            )],
+        ),
+        test: "statements::tokens::a_token_that_was_replaced_during_the_walk_is_not_taken",
+    },
+    Row {
+        name: "FutureTokensRead",
+        invariant: 9,
+        without: "the first due token is the first of its index",
+        change: Sql(
+            "claim",
+            &[(
+                "AND r.due_at <= v_now
+                    ORDER BY r.due_at, r.id LIMIT 1;",
+                "AND r.due_at <= v_now + interval '2 h'
+                    ORDER BY r.due_at > v_now, r.due_at, r.id LIMIT 1;",
+            )],
+        ),
+        test: "statements::loaded::hot_statements_cost_the_same_whatever_has_piled_up",
+    },
+    Row {
+        name: "LookBackWithoutBound",
+        invariant: 9,
+        without: "the look back over filtered events is bounded",
+        change: Sql("filter_look_back", &[("64", "1000000")]),
+        test: "engine::filters::a_filtered_event_writes_no_token_but_a_long_run_of_them_wakes_the_lane_once",
+    },
+    Row {
+        name: "TurnNotAwaited",
+        invariant: 10,
+        without: "a lane waits for its turn",
+        change: Rust(Mutation::TurnNotAwaited),
+        test: "limit::shared::four_processes_share_one_limit_and_every_session_keeps_its_order",
+    },
+    Row {
+        name: "WholeLimitAlone",
+        invariant: 10,
+        without: "a process on its own keeps to its share",
+        change: Rust(Mutation::WholeLimitAlone),
+        test: "limit::alone::without_a_configured_redis_each_worker_keeps_to_its_share_and_says_so",
+    },
+    Row {
+        name: "AllowanceWithoutBound",
+        invariant: 11,
+        without: "large payloads wait for memory",
+        change: Rust(Mutation::AllowanceWithoutBound),
+        test: "engine::memory::no_more_large_payloads_are_in_memory_than_prefetch_bytes_allows",
+    },
+    Row {
+        name: "BudgetWithoutBound",
+        invariant: 11,
+        without: "nothing is claimed while what was fetched ahead takes all its memory",
+        change: Rust(Mutation::BudgetWithoutBound),
+        test: "engine::memory::nothing_is_claimed_while_what_was_fetched_ahead_fills_its_bound",
+    },
+    Row {
+        name: "CriticalEventsMerged",
+        invariant: 12,
+        without: "critical events are never merged",
+        change: Rust(Mutation::CriticalEventsMerged),
+        test: "engine::filters::bursty_events_are_coalesced_between_critical_ones_and_say_so",
+    },
+    Row {
+        name: "SegmentsRunOn",
+        invariant: 12,
+        without: "a critical event ends the stretch in which others are merged",
+        change: Rust(Mutation::SegmentsRunOn),
+        test: "engine::filters::bursty_events_are_coalesced_between_critical_ones_and_say_so",
+    },
+    Row {
+        name: "IdleWithoutAppendLock",
+        invariant: 13,
+        without: "a lane goes idle under its session's append lock",
+        change: Sql(
+            "settle",
+            &[(
+                "THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i]))",
+                "THEN true",
+            )],
+        ),
+        test: "engine::idle::a_lane_does_not_go_idle_while_an_append_is_uncommitted",
+    },
+    Row {
+        name: "LookBeforeAppendLock",
+        invariant: 13,
+        without: "the look at the log comes in a statement after that lock",
+        change: Sql(
+            "settle",
+            &[
+                ("    v_hit    boolean[];\n", "    v_hit    boolean[];\n    v_more   boolean[];\n"),
+                (
+                    "ELSE false END)\n    INTO v_locked\n",
+                    "ELSE false END),
+                     array_agg(EXISTS (
+                         SELECT FROM lanekeeper.event AS e
+                         WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= p_days[i]))
+                     INTO v_locked, v_more\n",
+                ),
+                (LOOK, "(h.requeued_after IS NOT NULL OR v_more[h.i]) AS more"),
+            ],
+        ),
+        test: "statements::tokens::the_log_is_looked_at_when_the_append_lock_is_taken",
+    },
+    Row {
+        name: "IdleWithoutALook",
+        invariant: 13,
+        without: "a lane goes idle only where the log has nothing newer",
+        change: Sql("settle", &[(LOOK, "h.requeued_after IS NOT NULL AS more")]),
+        test: "engine::idle::a_committed_event_does_not_wait_for_an_append_that_is_open",
+    },
+    Row {
+        name: "NoFullWalk",
+        invariant: 13,
+        without: "walks start from the beginning now and then",
+        change: Rust(Mutation::NoFullWalk),
+        test: "engine::waking::a_token_whose_producer_committed_late_is_found_behind_the_moving_bound",
+    },
+    Row {
+        name: "SurvivorsWakeNobody",
+        invariant: 13,
+        without: "survivors insert tokens for what a dead worker held",
+        change: Sql(
+            "take_over",
+            &[(
+                "JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;",
+                "JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id AND false;",
+            )],
+        ),
+        test: "engine::failures::survivors_deliver_what_a_dead_worker_held",
+    },
+    Row {
+        name: "DeathsNotCounted",
+        invariant: 13,
+        without: "a head is charged for the worker that died of it: else it would kill for ever",
+        change: Sql(
+            "take_over",
+            &[(
+                "h.attempts, h.crashes + 1, h.retry_at",
+                "h.attempts, h.crashes, h.retry_at",
+            )],
+        ),
+        test: "statements::charges::any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more",
+    },
+];
