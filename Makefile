@@ -17,7 +17,7 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) --test it
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint crash rolling demo bench model fmt clean mutations
+.PHONY: help build test matrix lint crash rolling demo bench model fmt clean mutations sim
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,12 @@ mutations: ## Break every invariant in the code, and see its test fail; MUTATION
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh \
 		$(if $(MUTATIONS),env MUTATIONS='$(MUTATIONS)') $(CARGO) test --locked $(FEATURES) --test it -- \
 		--ignored --exact --nocapture mutations::run::each_mutation_makes_its_test_fail
+
+sim: ## Generated lists of operations against a model, on a server whose clock stands still: CASES=2000
+	scripts/install-requirements.sh postgres
+	$(CARGO) build --locked $(FEATURES)
+	SIM_CASES='$(or $(CASES),2000)' $(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh \
+		$(CARGO) test --locked $(FEATURES) --test sim -- --exact --nocapture generated::lists_of_operations_do_what_the_model_says
 
 demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings
 	scripts/install-requirements.sh postgres

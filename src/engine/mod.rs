@@ -52,3 +52,11 @@ pub use handler::{Destination, Handler, HandlerError};
 pub use pace::most_resting;
 pub use settings::WorkerSettings;
 pub use worker::{NotReady, Probe, StartError, Stopped, Worker};
+
+/// What is decided without I/O, for `tests/sim`, which takes the steps of a worker one by one. No promise of
+/// the library.
+#[doc(hidden)]
+pub mod decision {
+    pub use super::coalesce::{Step, plan};
+    pub use super::progress::{Judgement, Progress, Stop};
+}

@@ -41,7 +41,7 @@ fn test_exists(path: &str) -> bool {
     // Those of the model are binaries of their own.
     let (roots, path) = match path.strip_prefix("model::") {
         Some(path) => (&["model/tests"][..], path),
-        None => (&["tests/it", "tests/crash", "src"][..], path),
+        None => (&["tests/it", "tests/crash", "tests/sim", "src"][..], path),
     };
     let mut parts: Vec<&str> = path.split("::").collect();
     let name = parts.pop().unwrap_or_default();

@@ -1,0 +1,189 @@
+//! G1: a limit in a Redis Cluster, and in a Redis that sentinels watch over.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lanekeeper::config::Secret;
+use lanekeeper::limit::{Answer, BreakerSettings, Bucket, Fleet, Limiter, RedisSettings, survey};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{RedisServer, wait_until};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const RATE: usize = 50;
+
+fn settings(urls: &[String], sentinel: Option<&str>) -> RedisSettings {
+    RedisSettings {
+        url: Secret::new(urls.join(",")),
+        sentinel: sentinel.map(str::to_owned),
+        prefix: "lanekeeper".to_owned(),
+        timeout: Duration::from_millis(500),
+    }
+}
+
+/// One process of two that share a limit.
+struct Process {
+    limiter: Arc<Limiter>,
+    ended: CancellationToken,
+}
+
+impl Process {
+    fn start(number: u32, settings: RedisSettings) -> Self {
+        let heartbeat = Duration::from_secs(60);
+        let breaker = BreakerSettings::default();
+        let limiter = Arc::new(Limiter::new(
+            Some(settings),
+            breaker,
+            number.into(),
+            heartbeat,
+        ));
+        limiter.set_fleet(Fleet {
+            replicas: 2,
+            rank: number,
+        });
+        let ended = CancellationToken::new();
+        let (running, until) = (Arc::clone(&limiter), ended.clone());
+        tokio::spawn(async move { running.run(until).await });
+        Self { limiter, ended }
+    }
+
+    async fn is_shared(&self) {
+        wait_until(LIMIT, "the limit is shared", async || {
+            self.limiter.view().shared
+        })
+        .await;
+    }
+
+    /// How many sends it gets until then.
+    async fn sends(&self, until: Instant) -> usize {
+        let bucket = [Bucket {
+            key: "shared".into(),
+            rate: format!("{RATE}/s").parse().unwrap(),
+            burst: 1,
+        }];
+        let (mut sends, mut slot) = (0, None);
+        while Instant::now() < until {
+            match self.limiter.ask(&bucket, slot.take()).await {
+                Answer::Go => sends += 1,
+                Answer::Wait { until, slot: given } => {
+                    slot = given;
+                    sleep_until(until).await;
+                }
+                Answer::Later { after, .. } | Answer::Elsewhere { again: after } => {
+                    tokio::time::sleep(after).await;
+                }
+            }
+        }
+        sends
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+/// Both together use the limit, and no more than it.
+async fn share(one: &Process, other: &Process) {
+    one.is_shared().await;
+    other.is_shared().await;
+    let seconds = 3;
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let (one, other) = tokio::join!(one.sends(until), other.sends(until));
+    println!("{one} and {other} sends in {seconds} s at {RATE}/s");
+    assert!(one > 0 && other > 0);
+    // A slot at the end may be used a moment after it.
+    assert!(one + other <= RATE * usize::try_from(seconds).unwrap() + 2);
+}
+
+fn redis_cli(arguments: &[&str]) -> String {
+    let ran = Command::new("redis-cli")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{said}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_know_different_nodes_of_a_cluster_share_one_limit() {
+    let nodes: Vec<_> = (0..3)
+        .map(|_| RedisServer::with(&["--cluster-enabled", "yes"]))
+        .collect();
+    let addresses: Vec<_> = nodes
+        .iter()
+        .map(|node| format!("127.0.0.1:{}", node.port()))
+        .collect();
+    let mut create = vec!["--cluster", "create"];
+    create.extend(addresses.iter().map(String::as_str));
+    create.extend(["--cluster-yes"]);
+    redis_cli(&create);
+    for node in &nodes {
+        let settings = settings(&[node.url()], None);
+        wait_until(LIMIT, "every node leads there", async || {
+            survey(&settings).await.inspect_err(|e| eprintln!("{e:?}")).is_ok()
+        })
+        .await;
+    }
+    let gone = "redis://127.0.0.1:1".to_owned();
+    let one = Process::start(0, settings(&[nodes[0].url()], None));
+    let other = Process::start(1, settings(&[gone, nodes[1].url()], None));
+    share(&one, &other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_goes_on_at_the_server_that_sentinels_promote() {
+    let mut master = RedisServer::start();
+    let port = master.port().to_string();
+    let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &port]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sentinel.conf");
+    let configuration = format!(
+        "sentinel monitor limits 127.0.0.1 {port} 1\n\
+         sentinel down-after-milliseconds limits 500\n\
+         sentinel failover-timeout limits 3000\n"
+    );
+    std::fs::write(&file, configuration).unwrap();
+    // The file comes first, and what else it is started with counts on top.
+    let sentinel = RedisServer::sentinel(&file);
+    let settings = || settings(&[sentinel.url()], Some("limits"));
+    wait_until(LIMIT, "the sentinel knows the replica", async || {
+        let port = sentinel.port().to_string();
+        redis_cli(&["-p", &port, "sentinel", "replicas", "limits"])
+            .contains(&replica.port().to_string())
+    })
+    .await;
+    let one = Process::start(0, settings());
+    let other = Process::start(1, settings());
+    share(&one, &other).await;
+
+    master.kill();
+    let killed_at = Instant::now();
+    wait_until(LIMIT, "they notice", async || {
+        !one.limiter.view().shared && !other.limiter.view().shared
+    })
+    .await;
+    one.is_shared().await;
+    other.is_shared().await;
+    println!(
+        "shared again {:.1?} after the master died",
+        killed_at.elapsed()
+    );
+    assert!(survey(&settings()).await.is_ok());
+    share(&one, &other).await;
+
+    let unknown = RedisSettings {
+        sentinel: Some("nobody".to_owned()),
+        ..settings()
+    };
+    let error = survey(&unknown).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the sentinel knows no master named \"nobody\""
+    );
+}
