@@ -118,19 +118,20 @@ impl Check<'_> {
             }
             None => {}
         }
-        match redis.url.as_ref().map(|url| url::Url::parse(url.expose())) {
-            Some(Err(error)) => {
-                self.refuse("redis.url", MASK, format!("must be a URL: {error}"));
+        let addresses = redis.url.as_ref().map_or("", Secret::expose);
+        for address in addresses.split(',').filter(|_| redis.url.is_some()) {
+            match url::Url::parse(address.trim()) {
+                Err(error) => self.refuse("redis.url", MASK, format!("must be a URL: {error}")),
+                Ok(url) if !REDIS_SCHEMES.contains(&url.scheme()) => {
+                    let schemes = REDIS_SCHEMES.join(", ");
+                    self.refuse(
+                        "redis.url",
+                        MASK,
+                        format!("must begin with one of {schemes}"),
+                    );
+                }
+                Ok(_) => {}
             }
-            Some(Ok(url)) if !REDIS_SCHEMES.contains(&url.scheme()) => {
-                let schemes = REDIS_SCHEMES.join(", ");
-                self.refuse(
-                    "redis.url",
-                    MASK,
-                    format!("must begin with one of {schemes}"),
-                );
-            }
-            _ => {}
         }
         // It is a hash tag between braces.
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');

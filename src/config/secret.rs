@@ -73,8 +73,13 @@ pub(super) fn masked_postgres_url(url: &str) -> String {
     )
 }
 
-/// A Redis URL without password and query, which may hold one too.
-pub(super) fn masked_redis_url(url: &str) -> String {
+/// Redis URLs without passwords and queries, which may hold one too.
+pub(super) fn masked_redis_url(urls: &str) -> String {
+    let masked: Vec<String> = urls.split(',').map(|url| masked_one(url.trim())).collect();
+    masked.join(",")
+}
+
+fn masked_one(url: &str) -> String {
     let Ok(mut url) = url::Url::parse(url) else {
         return MASK.to_owned();
     };
@@ -125,6 +130,10 @@ mod tests {
 
     #[test]
     fn a_redis_url_loses_password_and_query() {
+        assert_eq!(
+            masked_redis_url("redis://:pw@a:1, redis://:pw@b:2/"),
+            "redis://:***@a:1,redis://:***@b:2/"
+        );
         assert_eq!(
             masked_redis_url("redis://:pw@cache:6379/0"),
             "redis://:***@cache:6379/0"

@@ -65,7 +65,11 @@ async fn to_owner(mut info: ConnectionInfo, key: &str) -> Result<MultiplexedConn
         let Err(error) = asked else {
             return Ok(connection);
         };
-        let Some((host, port)) = error.redirect_node() else {
+        let owner = error.redirect_node().and_then(|(address, _slot)| {
+            let (host, port) = address.rsplit_once(':')?;
+            Some((host, port.parse().ok()?))
+        });
+        let Some((host, port)) = owner else {
             return Err(LinkError::Refused("looking for the limits", error));
         };
         info = moved(info, host, port);

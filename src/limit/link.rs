@@ -12,17 +12,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, Script, ScriptInvocation};
+use redis::{RedisError, Script, ScriptInvocation};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::address;
 use super::bucket::Bucket;
 use super::share::Share;
 use crate::config::Secret;
 
 /// How long a process counts as present after it last asked.
 pub(super) const PRESENT: Duration = Duration::from_secs(1);
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 const TAKE: &str = include_str!("take.lua");
 const REPORT: &str = include_str!("report.lua");
@@ -39,7 +39,10 @@ pub(super) struct Scripts {
 /// Where the shared limits are kept.
 #[derive(Clone, Debug)]
 pub struct RedisSettings {
+    /// One address or several, separated by commas: of a server, of nodes of a cluster, or of sentinels.
     pub url: Secret,
+    /// The addresses are sentinels, and this is what they call the master.
+    pub sentinel: Option<String>,
     /// What every key begins with; installations that share it share their limits.
     pub prefix: String,
     /// How long an answer is waited for.
@@ -56,6 +59,12 @@ pub enum LinkError {
     Silent(&'static str),
     #[error("Redis refused {0}")]
     Refused(&'static str, #[source] RedisError),
+    #[error("the nodes of the Redis cluster sent each other {0} times and none has the limits")]
+    Redirected(usize),
+    #[error("the sentinel knows no master named {0:?}")]
+    NoMaster(String),
+    #[error("the server that the sentinel names is no master")]
+    NotMaster,
     #[error("Redis' clock is not where it was a moment ago")]
     Clock,
 }
@@ -103,15 +112,7 @@ impl Link {
     pub async fn open(settings: &RedisSettings) -> Result<Self, LinkError> {
         // An error means that somebody has chosen a provider already: it is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::open(settings.url.expose()).map_err(LinkError::Url)?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_WITHIN))
-            .set_response_timeout(None);
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let connection = timeout(CONNECT_WITHIN * 2, connecting)
-            .await
-            .map_err(|_| LinkError::Silent("connecting"))?
-            .map_err(LinkError::Connect)?;
+        let connection = address::connect(settings, &tagged(&settings.prefix, "server")).await?;
         let mut link = Self {
             connection,
             settings: settings.clone(),
@@ -265,8 +266,7 @@ impl Link {
     }
 
     pub(super) fn key(&self, name: &str) -> String {
-        // One hash tag for all: a script's keys must be in one slot of a cluster.
-        format!("{{{}}}:{name}", self.settings.prefix)
+        tagged(&self.settings.prefix, name)
     }
 
     fn bucket_key(&self, bucket: &Bucket) -> String {
@@ -282,6 +282,11 @@ impl Link {
         let (told, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         told + micros(at.elapsed())
     }
+}
+
+/// A key. One hash tag for all: a script's keys must be in one slot of a cluster.
+fn tagged(prefix: &str, name: &str) -> String {
+    format!("{{{prefix}}}:{name}")
 }
 
 /// A value of `INFO`.

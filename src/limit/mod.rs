@@ -13,6 +13,7 @@
 //! Sentinel is left out. What is not guaranteed: a replica that is promoted before it has the last
 //! decisions forgets them, except those that processes which still live remember.
 
+mod address;
 #[cfg(test)]
 mod agreement;
 mod breaker;

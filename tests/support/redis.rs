@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub struct RedisServer {
     port: u16,
     directory: tempfile::TempDir,
+    /// It comes before all options.
+    file: Option<PathBuf>,
+    options: Vec<String>,
     running: Option<Running>,
 }
 
@@ -30,6 +34,20 @@ struct Running {
 impl RedisServer {
     /// Returns when it answers.
     pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Started with more of its options.
+    pub fn with(options: &[&str]) -> Self {
+        Self::run(None, options)
+    }
+
+    /// A sentinel with this configuration, which it writes to.
+    pub fn sentinel(file: &Path) -> Self {
+        Self::run(Some(file), &["--sentinel"])
+    }
+
+    fn run(file: Option<&Path>, options: &[&str]) -> Self {
         let has = Command::new("redis-server").arg("--version").output();
         assert!(
             has.is_ok(),
@@ -41,6 +59,8 @@ impl RedisServer {
             let mut redis = Self {
                 port: port.unwrap().port(),
                 directory: tempfile::tempdir().unwrap(),
+                file: file.map(Path::to_owned),
+                options: options.iter().map(ToString::to_string).collect(),
                 running: None,
             };
             if redis.try_run() {
@@ -86,10 +106,13 @@ impl RedisServer {
 
     fn try_run(&mut self) -> bool {
         let mut supervisor = Command::new("sh")
-            .args(["-c", SUPERVISE, "sh", "--bind", "127.0.0.1", "--port"])
+            .args(["-c", SUPERVISE, "sh"])
+            .args(&self.file)
+            .args(["--bind", "127.0.0.1", "--port"])
             .arg(self.port.to_string())
             .args(["--save", "", "--appendonly", "no", "--dir"])
             .arg(self.directory.path())
+            .args(&self.options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

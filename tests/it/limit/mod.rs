@@ -7,4 +7,5 @@ mod ground;
 mod long_form;
 mod pause;
 mod shared;
+mod topology;
 mod waiting;

@@ -1,4 +1,4 @@
-//! G1: a limit in a Redis Cluster, and in a Redis that sentinels watch over.
+//! G1: a limit in a Redis Cluster, in a Redis that sentinels watch over, and over TLS.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use lanekeeper::limit::{Answer, BreakerSettings, Bucket, Fleet, Limiter, RedisSe
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::process::plant::Plant;
 use crate::support::{RedisServer, wait_until};
+use crate::tls::server::Authority;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const RATE: usize = 50;
@@ -126,7 +128,7 @@ async fn processes_that_know_different_nodes_of_a_cluster_share_one_limit() {
     for node in &nodes {
         let settings = settings(&[node.url()], None);
         wait_until(LIMIT, "every node leads there", async || {
-            survey(&settings).await.inspect_err(|e| eprintln!("{e:?}")).is_ok()
+            survey(&settings).await.is_ok()
         })
         .await;
     }
@@ -186,4 +188,48 @@ async fn a_limit_goes_on_at_the_server_that_sentinels_promote() {
         error.to_string(),
         "the sentinel knows no master named \"nobody\""
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_only_a_server_with_a_trusted_certificate_is_used() {
+    let files = tempfile::tempdir().unwrap();
+    let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
+    let authority = Authority::new();
+    let [certificate, key] = authority.issue(Some("localhost"), None);
+    std::fs::write(path("ca.pem"), &authority.pem).unwrap();
+    std::fs::write(path("cert.pem"), certificate).unwrap();
+    std::fs::write(path("key.pem"), key).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let _redis = RedisServer::with(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &path("cert.pem"),
+        "--tls-key-file",
+        &path("key.pem"),
+        "--tls-ca-cert-file",
+        &path("ca.pem"),
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let url = format!("rediss://localhost:{port}");
+    let authorities = path("ca.pem");
+    let plant = Plant::new(Duration::ZERO).await;
+    let trusting = [("REDIS_URL", url.as_str()), ("SSL_CERT_FILE", &authorities)];
+    let trusting = plant.worker(&trusting).await;
+    wait_until(LIMIT, "the limits are shared", async || {
+        trusting.logged("limits are shared")
+    })
+    .await;
+    let other = plant.worker(&[("REDIS_URL", &url)]).await;
+    wait_until(LIMIT, "a stranger's certificate is refused", async || {
+        other.logged("Redis cannot be used yet")
+    })
+    .await;
+    assert!(!other.logged("limits are shared"));
+    for worker in [trusting, other] {
+        assert!(worker.stop().await.success());
+    }
 }

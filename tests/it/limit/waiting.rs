@@ -39,6 +39,7 @@ async fn ten_thousand_lanes_that_wait_ask_postgres_for_nothing() {
     let redis = RedisServer::start();
     let settings = WorkerSettings {
         redis: Some(RedisSettings {
+            sentinel: None,
             url: Secret::new(redis.url()),
             prefix: "test".to_owned(),
             timeout: Duration::from_millis(250),

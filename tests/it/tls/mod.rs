@@ -1,6 +1,6 @@
 //! TLS to Postgres: each mode against a real server, by the real binary.
 
-mod server;
+pub mod server;
 
 use std::time::Duration;
 
