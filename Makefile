@@ -14,7 +14,7 @@ SHARED := $(if $(LANEKEEPER_SHARED),env LANEKEEPER_SHARED='$(LANEKEEPER_SHARED)'
 FEATURES := --features crash-points
 TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) --workspace --all-targets $(FEATURES)
 
-MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) --test it
+MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) $(FEATURES) --test it --test crash
 
 .DEFAULT_GOAL := help
 .PHONY: help build test matrix lint crash rolling demo bench model fmt clean mutations sim
@@ -31,9 +31,9 @@ test: lint ## Everything that CI checks
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --locked $(FEATURES)
 
-matrix: ## Integration tests on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
-	scripts/install-requirements.sh pgbouncer redis
-	$(CARGO) build --locked
+matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
+	scripts/install-requirements.sh pgbouncer redis faketime
+	$(CARGO) build --locked $(FEATURES)
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
 
