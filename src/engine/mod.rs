@@ -59,6 +59,6 @@ pub use worker::{NotReady, Probe, StartError, Stopped, Worker};
 /// the library.
 #[doc(hidden)]
 pub mod decision {
-    pub use super::coalesce::{Step, plan};
+    pub use super::coalesce::{Merging, Step, plan};
     pub use super::progress::{Judgement, Progress, Stop};
 }
