@@ -3,14 +3,18 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use thiserror::Error;
+
+use super::memory::{Memory, ProcessMemory};
 
 /// The worker's side of an adapter's settings.
 pub struct Environment {
     /// Whether a webhook may reach loopback, private and link-local addresses.
     pub allow_private_targets: bool,
     variables: Variables,
+    memory: Arc<dyn Memory>,
 }
 
 enum Variables {
@@ -39,6 +43,7 @@ impl Environment {
         Self {
             allow_private_targets,
             variables: Variables::Process,
+            memory: Arc::new(ProcessMemory::default()),
         }
     }
 
@@ -51,7 +56,20 @@ impl Environment {
         Self {
             allow_private_targets,
             variables: Variables::Given(variables.collect()),
+            memory: Arc::new(ProcessMemory::default()),
         }
+    }
+
+    /// Has adapters remember there what they sent. Without it they forget it with the process, and its
+    /// successor sends anew what it should edit.
+    #[must_use]
+    pub fn with_memory(mut self, memory: Arc<dyn Memory>) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    pub(super) fn memory(&self) -> Arc<dyn Memory> {
+        Arc::clone(&self.memory)
     }
 
     /// The secret `name`: the variable of that name, or the content of the file that `name_FILE`

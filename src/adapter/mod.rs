@@ -9,17 +9,23 @@
 //! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same
 //! conformance suite (`tests/it/conformance`).
 
+mod chat;
+mod discord;
 mod envelope;
 mod environment;
 mod excerpt;
 mod exec;
 pub mod fake;
+mod http;
+mod memory;
 mod registry;
 mod retry_after;
 mod settings;
 mod signature;
+mod slack;
 mod stdout;
 mod target;
+mod telegram;
 mod webhook;
 
 use std::time::Duration;
@@ -32,7 +38,8 @@ use crate::telemetry::span::TraceContext;
 
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
-pub use registry::{KINDS, build, check};
+pub use memory::{Memory, MemoryError, MessageName, ProcessMemory};
+pub use registry::{KINDS, build, check, shows_progress};
 pub use settings::SettingsError;
 pub use signature::{KeyError, Signer};
 pub use stdout::{LineWriter, Stdout};
@@ -64,8 +71,16 @@ pub enum Verdict {
         error: String,
         after: Option<Duration>,
     },
-    /// The destination asked for a pause (429 or 503 with Retry-After). Burns no attempt.
-    Throttled { reason: String, after: Duration },
+    /// A step of it is done, and what is left draws on the limits once more: the same event is handed over
+    /// again at its next turn. Burns no attempt.
+    Partial,
+    /// The destination asked for a pause (429 or 503 with Retry-After). Burns no attempt. `of`: the one
+    /// bucket that it asked it for; `None`: all that the delivery drew on.
+    Throttled {
+        reason: String,
+        after: Duration,
+        of: Option<Bucket>,
+    },
     /// Will never be accepted: the event is exhausted at once.
     Rejected { error: String },
     /// The destination wants nothing more (410): the event stays, the subscription is paused.
@@ -82,6 +97,17 @@ impl Verdict {
     }
 }
 
+/// What an event is to a destination where messages can be edited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A message of its own, or the last version of one: never left out.
+    Whole,
+    /// The last version of the message of this key: never left out, and it makes earlier ones needless.
+    Final { key: String },
+    /// A version of the message of this key that a newer one makes needless.
+    Progress { key: String },
+}
+
 /// Speaks to one destination on behalf of one subscription.
 #[async_trait]
 pub trait Adapter: Send + Sync + 'static {
@@ -92,5 +118,26 @@ pub trait Adapter: Send + Sync + 'static {
     /// destination has limits per channel or chat, that of the event's. None by default.
     fn buckets(&self, _event: &Event) -> Vec<Bucket> {
         Vec::new()
+    }
+
+    /// Whether [`Adapter::buckets`] may name any.
+    fn is_paced(&self) -> bool {
+        false
+    }
+
+    /// What the destination said of its limits since this was last asked: buckets that are to be left alone
+    /// for so long. Asked after every delivery.
+    fn learned(&self) -> Vec<(Bucket, Duration)> {
+        Vec::new()
+    }
+
+    /// Whether [`Adapter::role`] is worth asking.
+    fn shows_progress(&self) -> bool {
+        false
+    }
+
+    /// What an event with this payload is to the destination.
+    fn role(&self, _payload: &str) -> Role {
+        Role::Whole
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Adapter, Environment, Exec, SettingsError, Stdout, Webhook};
+use super::{Adapter, Environment, Exec, SettingsError, Stdout, Webhook, discord, slack, telegram};
 
 /// What a subscription's `adapter` may name.
-pub const KINDS: &[&str] = &["exec", "stdout", "webhook"];
+pub const KINDS: &[&str] = &["discord", "exec", "slack", "stdout", "telegram", "webhook"];
 
 /// Builds the adapter of one subscription, reading its secrets.
 ///
@@ -20,18 +20,29 @@ pub fn build(
     environment: &Environment,
 ) -> Result<Arc<dyn Adapter>, SettingsError> {
     Ok(match kind {
+        "discord" => Arc::new(discord::build(subscription, settings, environment)?),
         "exec" => Arc::new(Exec::build(settings)?),
+        "slack" => Arc::new(slack::build(subscription, settings, environment)?),
         "stdout" => Arc::new(Stdout::build(subscription, settings)?),
+        "telegram" => Arc::new(telegram::build(subscription, settings, environment)?),
         "webhook" => Arc::new(Webhook::build(subscription, settings, environment)?),
         _ => return Err(unknown(kind)),
     })
 }
 
+/// Whether an adapter edits what it sent, so that of the versions that wait the newest is enough.
+pub fn shows_progress(kind: &str) -> bool {
+    matches!(kind, "discord" | "slack" | "telegram")
+}
+
 /// Judges settings without building anything: no secret is read, no name resolved.
 pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
     match kind {
+        "discord" => discord::check(settings),
         "exec" => Exec::check(settings),
+        "slack" => slack::check(settings),
         "stdout" => Stdout::check(settings),
+        "telegram" => telegram::check(settings),
         "webhook" => Webhook::check(settings),
         _ => Err(unknown(kind)),
     }
@@ -56,20 +67,21 @@ mod tests {
 
     #[test]
     fn every_kind_can_be_built_from_its_smallest_settings() {
-        let environment = Environment::with_variables(false, [("", ""); 0]);
+        let environment = Environment::with_variables(false, [("TOKEN", "1:a")]);
         for (kind, settings) in [
+            ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
             ("exec", json!({"command": ["true"]})),
+            ("slack", json!({"token_env": "TOKEN", "channel": "C1"})),
             ("stdout", json!({})),
+            ("telegram", json!({"token_env": "TOKEN", "chat": "1"})),
             ("webhook", json!({"url": "http://example.com/"})),
         ] {
             assert!(KINDS.contains(&kind));
             check(kind, &settings).unwrap();
-            assert!(
-                build(kind, "audit", &settings, &environment).is_ok(),
-                "{kind}"
-            );
+            let adapter = build(kind, "audit", &settings, &environment).unwrap();
+            assert_eq!(adapter.shows_progress(), shows_progress(kind), "{kind}");
         }
-        assert_eq!(KINDS.len(), 3, "a new adapter belongs into this test");
+        assert_eq!(KINDS.len(), 6, "a new adapter belongs into this test");
     }
 
     #[test]
@@ -77,7 +89,7 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: exec, stdout, webhook"
+             known adapters: discord, exec, slack, stdout, telegram, webhook"
         );
     }
 

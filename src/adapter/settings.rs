@@ -50,6 +50,12 @@ pub enum SettingsError {
         variable: String,
         source: super::KeyError,
     },
+    #[error("subscription `{subscription}`: what {variable} holds is not usable: {reason}")]
+    Token {
+        subscription: String,
+        variable: String,
+        reason: &'static str,
+    },
     #[error(
         "subscription `{subscription}`: https needs the system's certificates to verify its \
          target; install them (Debian: ca-certificates) or name a file in SSL_CERT_FILE"

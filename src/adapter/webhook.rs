@@ -12,25 +12,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use reqwest::Client;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, redirect};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use self::settings::Checked;
 use super::signature::Signer;
-use super::target::{self, PublicResolver};
-use super::{Adapter, Delivery, Environment, SettingsError, Verdict, envelope};
+use super::{Adapter, Delivery, Environment, SettingsError, Verdict, envelope, http};
 use crate::telemetry::span::TraceContext;
 
 const KIND: &str = "webhook";
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A HTTP/2 connection whose peer has vanished is found by a ping instead of by the time-outs of
-/// one delivery after the other.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Session names may be any UTF-8; receivers percent-decode this header, always.
 const NOT_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
@@ -59,17 +52,12 @@ impl Webhook {
             timeout,
         } = Checked::read(settings)?;
         let private = environment.allow_private_targets;
-        if let Some(address) = target::private_literal(&url).filter(|_| !private) {
-            let reason = format!(
-                "{address} is not a public address, and the worker's configuration does not allow \
-                 private targets"
-            );
-            return Err(SettingsError::invalid(KIND, "url", reason));
-        }
+        http::refuse_private(&url, private)
+            .map_err(|reason| SettingsError::invalid(KIND, "url", reason))?;
         let signer = secret_env
             .map(|variable| signer(subscription, variable, environment))
             .transpose()?;
-        let client = client(&url, private).map_err(|source| SettingsError::Certificates {
+        let client = http::client(&url, private).map_err(|source| SettingsError::Certificates {
             subscription: subscription.to_owned(),
             source,
         })?;
@@ -138,7 +126,7 @@ impl Adapter for Webhook {
         let response = match timeout_at(deadline, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                let causes = causes(&error.without_url());
+                let causes = http::causes(&error.without_url());
                 return Verdict::retry(format!("no answer from {}: {causes}", self.origin()));
             }
             Err(_) => {
@@ -167,36 +155,6 @@ fn signer(
             source,
         }),
     }
-}
-
-fn client(url: &Url, private: bool) -> reqwest::Result<Client> {
-    // An error means that the embedding program has chosen a provider already: it is used.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut client = Client::builder()
-        .user_agent(concat!("lanekeeper/", env!("CARGO_PKG_VERSION")))
-        .redirect(redirect::Policy::none())
-        .no_proxy()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_TIMEOUT);
-    if url.scheme() == "http" {
-        // Without redirects no certificate is ever looked at: an image without any will do.
-        client = client.tls_certs_only([]);
-    }
-    if !private {
-        client = client.dns_resolver(PublicResolver);
-    }
-    client.build()
-}
-
-/// The innermost errors say what happened; the outermost only that a request failed.
-fn causes(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(error.source(), |cause| cause.source());
-    let chain: Vec<_> = chain.map(ToString::to_string).collect();
-    if chain.is_empty() {
-        return error.to_string();
-    }
-    chain.join(": ")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool_postgres::Pool;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -12,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 mod registry;
 
 use super::Failure;
-use crate::adapter::{self, Environment};
+use crate::adapter::{self, Environment, Memory};
 use crate::config::{Config, WorkerConfig};
-use crate::engine::{Destination, DestinationSource, Stopped, Worker, WorkerSettings};
+use crate::engine::{
+    Destination, DestinationSource, SentMessages, Stopped, Worker, WorkerSettings,
+};
 use crate::http;
 use crate::http::access::Access;
 use crate::http::events::Desk;
@@ -141,8 +144,11 @@ impl Serving {
         let address = listener.local_addr().map_err(Failure::failed)?;
         let spooled_to = database.clone();
         let requested_on = database.clone();
+        let sent_messages = Arc::new(SentMessages::default());
+        let environment = Environment::of_process(config.worker.allow_private_targets);
         let adapters = Adapters {
-            environment: Environment::of_process(config.worker.allow_private_targets),
+            environment: environment.with_memory(Arc::clone(&sent_messages) as Arc<dyn Memory>),
+            sent_messages,
         };
         let registry_on = database.clone();
         let settings = WorkerSettings {
@@ -227,9 +233,14 @@ struct AbandonedError {
 
 struct Adapters {
     environment: Environment,
+    sent_messages: Arc<SentMessages>,
 }
 
 impl DestinationSource for Adapters {
+    fn connected(&self, pool: &Pool) {
+        self.sent_messages.connect(pool);
+    }
+
     fn build(
         &self,
         subscription: &Subscription,

@@ -4,11 +4,29 @@
 //! of one type only the newest goes out; the others have the outcome `coalesced` with the seq that
 //! went instead. Only events that are waiting together are merged: with an idle destination each
 //! goes out as it comes.
+//!
+//! Where an adapter shows progress (G5) its word counts instead of types: of the versions of one message
+//! only the newest goes out. A final, and an event that is a message of its own, goes out always and ends
+//! the segment. So does the first version of another message: messages keep the order in which they first
+//! appear. A payload that is not there yet because it is large counts as a message of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use crate::adapter::{Adapter, Role};
 use crate::mutation::Mutation;
 use crate::store::fetch::FetchedEvent;
+
+/// What may be merged.
+#[derive(Clone, Copy)]
+pub enum Merging<'a> {
+    Nothing,
+    /// Events of one type, but for these types.
+    Types {
+        critical: &'a [String],
+    },
+    /// Versions of one message, as the adapter has it.
+    Messages(&'a dyn Adapter),
+}
 
 /// What to do with an event of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +40,8 @@ pub enum Step {
     },
 }
 
-/// One step per event, in order. `critical` is `None` where nothing may be merged.
-pub fn plan(events: &[FetchedEvent], critical: Option<&[String]>) -> Vec<Step> {
+/// One step per event, in order.
+pub fn plan(events: &[FetchedEvent], merging: Merging<'_>) -> Vec<Step> {
     let mut steps: Vec<Step> = events
         .iter()
         .map(|event| {
@@ -34,9 +52,25 @@ pub fn plan(events: &[FetchedEvent], critical: Option<&[String]>) -> Vec<Step> {
             }
         })
         .collect();
-    let Some(critical) = critical else {
-        return steps;
-    };
+    match merging {
+        Merging::Nothing => {}
+        Merging::Types { critical } => merge_types(&mut steps, events, critical),
+        Merging::Messages(adapter) => {
+            let roles: Vec<Option<Role>> = events
+                .iter()
+                .map(|event| {
+                    let role = |payload: &String| adapter.role(payload);
+                    let read = || event.payload.as_ref().map_or(Role::Whole, role);
+                    event.matched.then(read)
+                })
+                .collect();
+            merge_messages(&mut steps, events, &roles);
+        }
+    }
+    steps
+}
+
+fn merge_types(steps: &mut [Step], events: &[FetchedEvent], critical: &[String]) {
     let mut newest: HashMap<&str, i64> = HashMap::new();
     for (step, event) in steps.iter_mut().zip(events).rev() {
         if critical.contains(&event.event_type) && !Mutation::CriticalEventsMerged.is_on() {
@@ -53,7 +87,43 @@ pub fn plan(events: &[FetchedEvent], critical: Option<&[String]>) -> Vec<Step> {
             }
         }
     }
-    steps
+}
+
+/// `None` for what is filtered.
+fn merge_messages(steps: &mut [Step], events: &[FetchedEvent], roles: &[Option<Role>]) {
+    let mut seen = HashSet::new();
+    let first: Vec<bool> = roles
+        .iter()
+        .map(|role| match role {
+            Some(Role::Progress { key } | Role::Final { key }) => seen.insert(key.as_str()),
+            Some(Role::Whole) | None => false,
+        })
+        .collect();
+    // The newest version of each message of the segment.
+    let mut newest: HashMap<&str, i64> = HashMap::new();
+    for (i, event) in events.iter().enumerate().rev() {
+        match &roles[i] {
+            None => continue,
+            Some(Role::Whole) => newest.clear(),
+            Some(Role::Final { key }) => {
+                newest.clear();
+                newest.insert(key, event.seq);
+            }
+            Some(Role::Progress { key }) => match newest.get(key.as_str()) {
+                Some(&replaced_by) => steps[i] = Step::Coalesced { replaced_by },
+                None => {
+                    newest.insert(key, event.seq);
+                }
+            },
+        }
+        if first[i] {
+            // What other messages say before this is not replaced by what they say after it.
+            let Some(Role::Progress { key } | Role::Final { key }) = &roles[i] else {
+                continue;
+            };
+            newest.retain(|other, _| other == key);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +133,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::adapter::{Delivery, Verdict};
 
     fn events(types: &[&str]) -> Vec<FetchedEvent> {
         (1..)
@@ -81,15 +152,79 @@ mod tests {
             .collect()
     }
 
-    fn critical() -> Vec<String> {
-        vec!["prompt".to_owned(), "stop".to_owned()]
+    fn types(batch: &[FetchedEvent]) -> Vec<Step> {
+        let critical = ["prompt".to_owned(), "stop".to_owned()];
+        let critical = &critical;
+        plan(batch, Merging::Types { critical })
+    }
+
+    /// Takes `k1` for progress of k, `k!` for its final, `.` for a message of its own.
+    struct Speaker;
+
+    #[async_trait::async_trait]
+    impl Adapter for Speaker {
+        async fn deliver(&self, _delivery: &Delivery<'_>) -> Verdict {
+            Verdict::Accepted
+        }
+
+        fn role(&self, payload: &str) -> Role {
+            let (key, version) = payload.split_at(1);
+            let key = key.to_owned();
+            match version {
+                "" => Role::Whole,
+                "!" => Role::Final { key },
+                _ => Role::Progress { key },
+            }
+        }
+    }
+
+    /// What goes out of a list, and what went instead of the rest.
+    fn spoken(list: &str) -> String {
+        let words: Vec<&str> = list.split(' ').collect();
+        let mut batch = events(&words);
+        for (event, word) in batch.iter_mut().zip(&words) {
+            event.payload = (*word != "large").then(|| word.trim_start_matches('-').to_owned());
+        }
+        let steps = plan(&batch, Merging::Messages(&Speaker));
+        let told = words.iter().zip(steps).map(|(word, step)| match step {
+            Step::Deliver => (*word).to_owned(),
+            Step::Filtered => "-".to_owned(),
+            Step::Coalesced { replaced_by } => format!(">{replaced_by}"),
+        });
+        told.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn of_a_messages_versions_the_newest_goes_out_and_its_final_always() {
+        assert_eq!(spoken("a1 a2 a3"), ">3 >3 a3");
+        assert_eq!(spoken("a1 a2 a! a4 a5 a!"), ">3 >3 a! >6 >6 a!");
+        assert_eq!(spoken("a! a! b! . ."), "a! a! b! . .");
+    }
+
+    #[test]
+    fn finals_and_messages_of_their_own_end_the_segment() {
+        assert_eq!(spoken("a1 . a2"), "a1 . a2");
+        assert_eq!(spoken("a1 b! a2"), "a1 b! a2");
+        assert_eq!(spoken("a1 large a2"), "a1 large a2");
+    }
+
+    #[test]
+    fn messages_keep_the_order_in_which_they_first_appear() {
+        assert_eq!(spoken("a1 b1 a2"), "a1 b1 a2");
+        assert_eq!(spoken("a1 b1 a2 b2 a3"), "a1 >4 >5 b2 a3");
+        assert_eq!(spoken("a1 a2 b1 a3 b! a!"), ">2 a2 >5 a3 b! a!");
+    }
+
+    #[test]
+    fn what_is_filtered_neither_replaces_nor_ends_anything() {
+        assert_eq!(spoken("a1 -a2 -. a3"), ">4 - - a3");
     }
 
     #[test]
     fn the_newest_bursty_event_of_each_type_goes_out_in_each_segment() {
         let batch = events(&["prompt", "use", "done", "use", "done", "stop", "use", "use"]);
         assert_eq!(
-            plan(&batch, Some(&critical())),
+            types(&batch),
             [
                 Step::Deliver,
                 Step::Coalesced { replaced_by: 4 },
@@ -107,7 +242,7 @@ mod tests {
     fn a_critical_event_that_the_filter_leaves_out_still_ends_the_segment() {
         let batch = events(&["use", "-prompt", "use"]);
         assert_eq!(
-            plan(&batch, Some(&critical())),
+            types(&batch),
             [Step::Deliver, Step::Filtered, Step::Deliver]
         );
     }
@@ -115,14 +250,14 @@ mod tests {
     #[test]
     fn critical_events_are_never_merged() {
         let batch = events(&["stop", "stop", "prompt", "prompt"]);
-        assert_eq!(plan(&batch, Some(&critical())), [Step::Deliver; 4]);
+        assert_eq!(types(&batch), [Step::Deliver; 4]);
     }
 
     #[test]
     fn without_coalescing_everything_that_matches_goes_out() {
         let batch = events(&["use", "-use", "use"]);
         assert_eq!(
-            plan(&batch, None),
+            plan(&batch, Merging::Nothing),
             [Step::Deliver, Step::Filtered, Step::Deliver]
         );
     }
@@ -130,9 +265,6 @@ mod tests {
     #[test]
     fn a_filtered_event_replaces_nothing() {
         let batch = events(&["use", "-use"]);
-        assert_eq!(
-            plan(&batch, Some(&critical())),
-            [Step::Deliver, Step::Filtered]
-        );
+        assert_eq!(types(&batch), [Step::Deliver, Step::Filtered]);
     }
 }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool_postgres::Pool;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::Client;
@@ -38,6 +39,10 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Makes the destination of a subscription, or says why it cannot.
 pub trait DestinationSource: Send + Sync + 'static {
+    /// Told once, before anything is built: the worker's connections for what is no lane work, for
+    /// destinations that keep something in Postgres.
+    fn connected(&self, _pool: &Pool) {}
+
     /// # Errors
     /// The subscription is then not delivered by this worker; the others are.
     fn build(&self, subscription: &Subscription) -> Result<Destination, Failure>;

@@ -35,6 +35,10 @@ pub async fn keep_house(shared: Arc<Shared>) {
     };
     told("partitions and keys", keep_log(&client, &shared).await);
     told("records", forget_records(&client, &shared).await);
+    told(
+        "messages that were sent",
+        forget_sent_messages(&client, &shared).await,
+    );
     told("silent sessions", rest_sessions(&client, &shared).await);
 }
 
@@ -80,6 +84,22 @@ async fn forget_records(client: &Object, shared: &Shared) -> Result<(), StoreErr
     }
     if forgotten != Forgotten::default() {
         tracing::info!(?forgotten, "old records forgotten");
+    }
+    Ok(())
+}
+
+async fn forget_sent_messages(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+    let mut forgotten = 0;
+    for _ in 0..TURNS {
+        let days = shared.settings.outcome_days;
+        let turn = housekeeping::forget_sent_messages(client, days, RECORDS).await?;
+        forgotten += turn;
+        if turn < i64::from(RECORDS) || shared.stopping.is_cancelled() {
+            break;
+        }
+    }
+    if forgotten > 0 {
+        tracing::info!(forgotten, "messages that were sent long ago forgotten");
     }
     Ok(())
 }

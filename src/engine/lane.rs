@@ -14,6 +14,7 @@
 //!                ├─ long quantum ► yield        token due now, behind the others
 //!                ├─ requeued ────► dead letters whose turn has come are heads before the next event
 //!                ├─ limit ───────► waits a little where it is, or: token due at its turn, lock released
+//!                ├─ chat's limit ► waits in its line, and looks at the log once more before its turn
 //!                ├─ shutting down ► release     token stays
 //!                └─ trust lost ──► nothing is settled; whoever holds the lane next goes on
 //! ```
@@ -32,6 +33,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 pub(super) use self::read::{Unread, read_letter};
 
+use self::pacing::Turn;
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
@@ -74,6 +76,8 @@ enum Ending {
     /// Everything in it was passed.
     Passed,
     Stopped(Stop),
+    /// Its turn comes then. What is newer by then may go instead of what was fetched.
+    Rests(Instant),
     /// The claim is gone.
     Lost,
 }
@@ -102,6 +106,7 @@ pub async fn run(lane: Lane) {
         context,
         place,
         progress,
+        turn: None,
         delivered: 0,
         accepted: 0,
         filtered: 0,
@@ -125,6 +130,8 @@ struct Runner {
     context: Arc<LaneContext>,
     place: Option<Arc<Place>>,
     progress: Progress,
+    /// Its place in the line of a limit.
+    turn: Option<Turn>,
     /// Events passed in this holding.
     delivered: usize,
     /// What of them was accepted, and what was filtered, since the last settlement.
@@ -153,6 +160,7 @@ impl Runner {
             let stop = match ending {
                 Ending::Lost => return,
                 Ending::Stopped(stop) => stop,
+                Ending::Rests(until) => self.sleep_before(until).await,
                 Ending::Passed if self.context.stopping.is_cancelled() => {
                     Stop::new(Operation::Release)
                 }
@@ -187,7 +195,7 @@ impl Runner {
     }
 
     async fn deliver(&mut self, events: Vec<FetchedEvent>) -> Ending {
-        let steps = plan(&events, self.route.critical());
+        let steps = plan(&events, self.route.merging());
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
             match self.letters(event.seq).await {

@@ -37,6 +37,7 @@ mod places;
 mod progress;
 mod retry;
 mod route;
+mod sent_messages;
 mod settings;
 mod shared;
 mod survey;
@@ -50,6 +51,7 @@ mod worker;
 pub use control::DestinationSource;
 pub use handler::{Destination, Handler, HandlerError};
 pub use pace::most_resting;
+pub use sent_messages::SentMessages;
 pub use settings::WorkerSettings;
 pub use worker::{NotReady, Probe, StartError, Stopped, Worker};
 
@@ -57,6 +59,6 @@ pub use worker::{NotReady, Probe, StartError, Stopped, Worker};
 /// the library.
 #[doc(hidden)]
 pub mod decision {
-    pub use super::coalesce::{Step, plan};
+    pub use super::coalesce::{Merging, Step, plan};
     pub use super::progress::{Judgement, Progress, Stop};
 }

@@ -61,7 +61,7 @@ impl Places {
         LaneHold {
             lane_id,
             place: route
-                .is_limited()
+                .is_paced()
                 .then(|| Arc::new(Place::new(Arc::clone(&counts), Arc::clone(&route.gate)))),
             counts,
             lanes: Arc::clone(&self.lanes),
@@ -82,7 +82,7 @@ impl Drop for Places {
 /// Counts a lane as held, on the worker and on its route.
 pub struct LaneHold {
     lane_id: i64,
-    /// Of a limited lane: what it is counted in changes while it waits.
+    /// Of a lane that may have to wait for its turn: what it is counted in changes while it waits.
     pub place: Option<Arc<Place>>,
     counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,

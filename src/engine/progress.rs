@@ -220,7 +220,9 @@ impl Progress {
                 });
                 Judgement::Stopped(Stop::retry(delay, Some(error)))
             }
-            Verdict::Throttled { reason, after } => {
+            // Its next step is a turn of its own.
+            Verdict::Partial => Judgement::Stopped(Stop::turn_over()),
+            Verdict::Throttled { reason, after, .. } => {
                 self.changed = true;
                 Judgement::Stopped(Stop::retry(after, Some(reason)))
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::time::Instant;
 
+use super::coalesce::Merging;
 use super::handler::Destination;
 use super::pace::Gate;
 use crate::limit::{Bucket, Limiter, Passage};
@@ -23,6 +24,8 @@ pub struct Route {
     pub gate: Arc<Gate>,
     /// Lanes held over all lane connections; shared by all versions of the subscription.
     held: Arc<AtomicUsize>,
+    /// Those of them that wait long for their turn.
+    patient: AtomicUsize,
     replaced: AtomicBool,
     pub instruments: RouteInstruments,
 }
@@ -70,16 +73,42 @@ impl Route {
         !self.buckets.is_empty()
     }
 
+    /// Whether its deliveries may have to wait for a turn.
+    pub fn is_paced(&self) -> bool {
+        let adapter = match &self.destination {
+            Destination::Adapter(adapter) => adapter.is_paced(),
+            Destination::Handler(_) => false,
+        };
+        adapter || self.is_limited()
+    }
+
     pub fn give_back(&self, places: usize) {
         self.held.fetch_sub(places, Ordering::Relaxed);
     }
 
-    /// Event types that are never merged; `None` where nothing may be merged.
-    pub fn critical(&self) -> Option<&[String]> {
-        self.subscription
-            .critical
-            .as_deref()
-            .filter(|_| self.subscription.coalesce)
+    /// Which of the events that wait together may be left out.
+    pub fn merging(&self) -> Merging<'_> {
+        if !self.subscription.coalesce {
+            return Merging::Nothing;
+        }
+        if let Destination::Adapter(adapter) = &self.destination
+            && adapter.shows_progress()
+        {
+            return Merging::Messages(&**adapter);
+        }
+        match &self.subscription.critical {
+            Some(critical) => Merging::Types { critical },
+            None => Merging::Nothing,
+        }
+    }
+
+    /// A place among the lanes that wait long for their turn, held while they do. Half of those that may be
+    /// delivered at once: what waits for one chat must not keep others from theirs.
+    pub fn patience(self: &Arc<Self>) -> Option<Patience> {
+        let most = self.subscription.concurrency.div_ceil(2);
+        (reserve(&self.patient, most, 1) == 1).then(|| Patience {
+            route: Arc::clone(self),
+        })
     }
 
     /// A lane takes one of the reserved places; it is free again when the hold is dropped.
@@ -109,6 +138,17 @@ pub struct Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A lane that may wait long.
+pub struct Patience {
+    route: Arc<Route>,
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        self.route.patient.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -182,6 +222,7 @@ impl RouteTable {
                     destination,
                     gate,
                     held,
+                    patient: AtomicUsize::new(0),
                     replaced: AtomicBool::new(false),
                     instruments,
                 }),

@@ -232,7 +232,7 @@ impl Session<'_> {
         CrashPoint::Fetched.pass();
         let events = batches.pop().unwrap_or_default();
         let full = i64::try_from(events.len()) == Ok(BATCH);
-        let steps = plan(&events, route.critical());
+        let steps = plan(&events, route.merging());
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
             let stop = self

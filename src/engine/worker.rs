@@ -85,6 +85,7 @@ impl Worker {
         // again before the crashes of the last ones are charged to it, for ever.
         peers::take_over(&client, identity.worker_id, frozen_after_ms(&settings)).await?;
         let pool = pool::build(&database, settings.pool_size, POOL_TIMEOUT)?;
+        source.connected(&pool);
         let ended = CancellationToken::new();
         let connections = settings.lane_connections;
         let shared = Arc::new(Shared::new(database, pool, settings, identity));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::problem::Problem;
 use crate::engine::Probe;
-use crate::limit::{Answer, Bucket};
+use crate::limit::{Answer, Bucket, HORIZON};
 use crate::store::token::{self, Bearer, Grant, Scope};
 
 /// How long what was found of a token is believed.
@@ -102,7 +102,12 @@ impl Access {
         }];
         let mut slot = None;
         loop {
-            match self.probe.limiter().ask(&buckets, slot.take()).await {
+            match self
+                .probe
+                .limiter()
+                .ask(&buckets, slot.take(), HORIZON)
+                .await
+            {
                 Answer::Go => return Ok(()),
                 Answer::Wait { until, slot: given } => {
                     slot = given;

@@ -38,7 +38,7 @@ use super::link::{Decision, Link, RedisSettings, Report};
 use super::meter::Micros;
 use super::share::Fleet;
 
-/// How far ahead slots are given: waits up to this are spent in memory.
+/// How far ahead slots are given where nothing else is asked for: waits up to this are spent in memory.
 pub const HORIZON: Duration = Duration::from_secs(1);
 /// What a permission may have aged when it is used: a pause that Redis knew of this long ago is kept.
 const FRESH: Duration = Duration::from_millis(45);
@@ -173,8 +173,9 @@ impl Limiter {
         }
     }
 
-    /// Asks for a send that needs all of these buckets; `slot` is what it was told to come back with.
-    pub async fn ask(&self, buckets: &[Bucket], slot: Option<Slot>) -> Answer {
+    /// Asks for a send that needs all of these buckets; `slot` is what it was told to come back with. Who has
+    /// a slot asks with the horizon under which it was given.
+    pub async fn ask(&self, buckets: &[Bucket], slot: Option<Slot>, horizon: Duration) -> Answer {
         let fleet = match self.fleet(false) {
             Ok(fleet) => fleet,
             Err(after) => return unknown(after),
@@ -184,19 +185,19 @@ impl Limiter {
             Mode::Alone { .. } | Mode::Joining => None,
         };
         let Some(link) = link else {
-            return self.ask_alone(buckets, slot);
+            return self.ask_alone(buckets, slot, horizon);
         };
         let place = match slot {
             Some(Slot(Place::Shared(slot))) => Some(slot),
             _ => None,
         };
         let asked_at = Instant::now();
-        let asking = link.take(self.worker_id, fleet.replicas, buckets, place, HORIZON);
+        let asking = link.take(self.worker_id, fleet.replicas, buckets, place, horizon);
         let taken = match asking.await {
             Ok(taken) => taken,
             Err(error) => {
                 self.lose(&link, &error);
-                return self.ask_alone(buckets, None);
+                return self.ask_alone(buckets, None, horizon);
             }
         };
         let now = Instant::now();

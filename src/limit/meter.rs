@@ -59,15 +59,17 @@ pub(super) fn ask(
     slot: Option<Micros>,
     horizon: Micros,
 ) -> Outcome {
-    let (mut free, mut line, mut shortest, mut binding) = (0, 0, Micros::MAX, 0);
+    let (mut free, mut line, mut spacing, mut binding) = (0, 0, 0, 0);
     for (i, (meter, pace)) in meters.iter().enumerate() {
         let from = meter.free(*pace);
         if from.max(meter.line) > free.max(line) {
             binding = i;
         }
-        free = free.max(from);
+        if from > free {
+            free = from;
+            spacing = pace.interval;
+        }
         line = line.max(meter.line);
-        shortest = shortest.min(pace.interval);
     }
     let mut at = free.max(line);
     let mut place = true;
@@ -76,7 +78,7 @@ pub(super) fn ask(
             return Outcome::Wait { slot };
         }
         // Too late by so much that others have their turn by then: to the end of the line.
-        place = free - now >= shortest;
+        place = free - now >= spacing;
         if !place {
             at = free;
         }

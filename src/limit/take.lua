@@ -34,7 +34,7 @@ if known[1] ~= ARGV[2] or known[4] ~= text(absent) then
 end
 
 local buckets, silences = {}, {}
-local free, line, shortest, binding = 0, 0, nil, 0
+local free, line, spacing, binding = 0, 0, 0, 0
 for i = 3, #KEYS do
     local at = 8 + (i - 3) * 6
     local interval, tolerance = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
@@ -52,6 +52,8 @@ for i = 3, #KEYS do
         interval = interval,
         due = math.max(due, joined + tolerance, lost + tolerance + math.min(interval, 1000000)),
         line = math.min(tonumber(stored[2]) or 0, now + tonumber(ARGV[6]) + interval),
+        -- Others may have slots further ahead than this one asks for.
+        kept = tonumber(stored[2]) or 0,
         silent = tonumber(stored[3]) or 0,
     }
     bucket.free = math.max(bucket.due - tolerance, bucket.silent)
@@ -59,8 +61,8 @@ for i = 3, #KEYS do
     silences[#silences + 1] = math.max(0, math.ceil(bucket.silent - now))
     local ready = math.max(bucket.free, bucket.line)
     if ready > math.max(free, line) then binding = i - 3 end
-    free, line = math.max(free, bucket.free), math.max(line, bucket.line)
-    shortest = math.min(shortest or interval, interval)
+    if bucket.free > free then free, spacing = bucket.free, interval end
+    line = math.max(line, bucket.line)
 end
 
 local function answer(what, wait, given)
@@ -69,7 +71,7 @@ end
 
 local function store(i)
     local bucket = buckets[i]
-    redis.call('HSET', KEYS[i + 2], 'due', text(bucket.due), 'line', text(bucket.line), 'silent', text(bucket.silent))
+    redis.call('HSET', KEYS[i + 2], 'due', text(bucket.due), 'line', text(bucket.kept), 'silent', text(bucket.silent))
     -- A bucket that nobody asks for is full long before it is forgotten.
     local last = math.max(bucket.due, bucket.line, bucket.silent) - now
     redis.call('PEXPIRE', KEYS[i + 2], text(math.max(0, last) / 1000 + 600000))
@@ -79,7 +81,7 @@ local at, place = math.max(free, line), slot == 0
 if slot > 0 then
     if slot > now and slot >= free then return answer(1, slot - now, slot) end
     -- Too late by so much that others have their turn by then: to the end of the line.
-    place = free - now >= (shortest or 0)
+    place = free - now >= spacing
     if not place then at = free end
 end
 if at <= now then
@@ -95,6 +97,7 @@ if place then
         -- One that is free long before keeps its place for others.
         if at <= math.max(bucket.free, bucket.line, now) + bucket.interval then
             bucket.line = at + bucket.interval
+            bucket.kept = bucket.line
             store(i)
         end
     end

@@ -11,6 +11,7 @@ pub const CHANGE_PENDING: &str = include_str!("sql/change_pending.sql");
 pub const FINISH_CHANGES: &str = include_str!("sql/finish_changes.sql");
 pub const REST_SESSIONS: &str = include_str!("sql/rest_sessions.sql");
 pub const FORGET_RECORDS: &str = include_str!("sql/forget_records.sql");
+pub const FORGET_SENT_MESSAGES: &str = include_str!("sql/forget_sent_messages.sql");
 
 /// Keys of each kind that one turn forgets.
 const KEYS_AT_ONCE: i64 = 10_000;
@@ -123,6 +124,22 @@ pub async fn forget_records(
         histories: row.get("histories"),
         dead_letters: row.get("dead_letters"),
     })
+}
+
+/// Forgets up to `limit` messages that were sent to chats more than `days` days ago; returns how many.
+///
+/// # Errors
+/// Nothing of this turn was done.
+pub async fn forget_sent_messages(
+    client: &Client,
+    days: i32,
+    limit: i32,
+) -> Result<i64, StoreError> {
+    client
+        .query_one(FORGET_SENT_MESSAGES, &[&days, &limit])
+        .await
+        .and_then(|row| row.try_get("forgotten"))
+        .map_err(StoreError::on("forgetting messages that were sent"))
 }
 
 /// What one turn over the sessions did.

@@ -39,6 +39,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0009_append",
     "0010_requeue",
     "0011_token",
+    "0012_sent_message",
 ];
 
 /// The schema version of this binary.

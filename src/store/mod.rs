@@ -21,6 +21,7 @@ pub mod place;
 pub mod pool;
 pub mod producer;
 pub mod registry;
+pub mod sent_message;
 pub mod settle;
 pub mod subscription;
 pub mod tls;

@@ -168,7 +168,10 @@ impl Definition {
                     .collect::<Vec<_>>()
                     .join(" "),
             ),
-            _ => None,
+            _ => ["chat", "channel", "url_env", "token_env"]
+                .iter()
+                .find_map(|key| self.settings.get(key)?.as_str())
+                .map(str::to_owned),
         };
         match place {
             Some(place) => format!("{} {place}", self.adapter),

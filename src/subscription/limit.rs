@@ -146,7 +146,10 @@ pub fn buckets(limits: &[Limit], adapter: &str, settings: &Value) -> Vec<Bucket>
 /// A name for where a subscription delivers to. Paths of webhook URLs are often credentials: only
 /// their hash enters it.
 pub fn destination(adapter: &str, settings: &Value) -> String {
-    let place = settings.get("url").or_else(|| settings.get("command"));
+    // A bot is one destination, whatever chats it speaks in.
+    let place = ["url", "command", "url_env", "token_env"]
+        .iter()
+        .find_map(|key| settings.get(key));
     let origin = place
         .and_then(Value::as_str)
         .and_then(|url| Url::parse(url).ok())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::adapter;
 use crate::limit::Bucket;
 use crate::toml_file::nearest;
 
@@ -274,7 +275,9 @@ fn resolve(
             .unwrap_or_else(|| stream.fan_out.clone()),
         start: section.start,
         retry: retry(&section.retry, &stream.retry),
-        coalesce: section.coalesce.unwrap_or(stream.critical != Events::All),
+        coalesce: section.coalesce.unwrap_or_else(|| {
+            stream.critical != Events::All || adapter::shows_progress(&section.adapter)
+        }),
         concurrency: section.concurrency,
         history: section.history,
         limits: section.limits.clone(),

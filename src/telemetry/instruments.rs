@@ -126,10 +126,10 @@ impl RouteInstruments {
     }
 }
 
-/// `error.type` of an attempt; none where it was accepted.
+/// `error.type` of an attempt; none where it was accepted, or a step of it was.
 pub fn error_type(verdict: &Verdict) -> Option<&'static str> {
     match verdict {
-        Verdict::Accepted => None,
+        Verdict::Accepted | Verdict::Partial => None,
         Verdict::Retry { .. } => Some("retry"),
         Verdict::Throttled { .. } => Some("throttled"),
         Verdict::Rejected { .. } => Some("rejected"),

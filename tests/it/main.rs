@@ -12,6 +12,7 @@ mod support;
 mod api;
 mod apply;
 mod bad_input;
+mod chat;
 mod cli;
 mod command;
 mod config;

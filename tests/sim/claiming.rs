@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lanekeeper::engine::decision::{Progress, Step, Stop, plan};
+use lanekeeper::engine::decision::{Merging, Progress, Step, Stop, plan};
 use lanekeeper::store::claim::{self, Bound, ClaimedLane, RouteWalk};
 use lanekeeper::store::fetch::{self, FetchedEvent, Position};
 use lanekeeper::store::settle::Operation;
@@ -224,7 +224,11 @@ impl World {
         .await;
         for (holding, events) in wanting.iter_mut().zip(batches.map_err(told)?) {
             check_fetched(&self.model, &holding.shadow, &events, rows)?;
-            let steps = plan(&events, holding.critical());
+            let merging = match holding.critical() {
+                Some(critical) => Merging::Types { critical },
+                None => Merging::Nothing,
+            };
+            let steps = plan(&events, merging);
             check_plan(&events, &steps, holding.critical().is_some())?;
             let was_empty = events.is_empty();
             let steps = events.into_iter().zip(steps).collect();

@@ -163,6 +163,7 @@ pub fn verdict(answer: Answer) -> Verdict {
         Answer::Throttled(ms) => Verdict::Throttled {
             reason: error,
             after: Duration::from_millis(ms),
+            of: None,
         },
         Answer::Rejected => Verdict::Rejected { error },
         Answer::Gone => Verdict::Gone { error },

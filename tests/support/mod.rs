@@ -7,6 +7,7 @@
 mod database;
 mod dice;
 pub mod mutation;
+pub mod platform;
 mod program;
 mod proxy;
 mod receiver;

@@ -15,14 +15,11 @@
 use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use url::Url;
 
-use crate::adapter::{Verdict, excerpt, retry_after};
+use crate::adapter::{Verdict, excerpt, http, retry_after};
 
-/// Past these bounds a new connection is cheaper than the rest of the body.
-const DRAINED_BYTES: usize = 64 * 1024;
-const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// What of the body is kept for the error text.
 const KEPT_BYTES: usize = 4 * 1024;
 const QUOTED_CHARS: usize = 300;
@@ -32,31 +29,13 @@ pub(super) async fn judge(response: Response, url: &Url, deadline: Instant) -> V
     let status = response.status();
     let pause = retry_after::pause(response.headers());
     let mut answer = format!("{} answered {status}", url.origin().ascii_serialization());
-    let body = drain(response, deadline).await;
+    let until = deadline.min(Instant::now() + http::DRAIN_TIME);
+    let body = http::drain(response, KEPT_BYTES, until).await;
     let quoted = excerpt::first(&without_query(body, url), QUOTED_CHARS);
     if !quoted.is_empty() {
         answer = format!("{answer}: {quoted}");
     }
     verdict(status, pause, answer)
-}
-
-/// Reads the body to its end or bound and returns its beginning.
-async fn drain(mut response: Response, deadline: Instant) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let mut read = 0;
-    let reading = async {
-        while let Ok(Some(chunk)) = response.chunk().await {
-            read += chunk.len();
-            let room = KEPT_BYTES - kept.len();
-            kept.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if read >= DRAINED_BYTES {
-                break;
-            }
-        }
-    };
-    // A body that does not end costs its connection only.
-    let _ = timeout_at(deadline.min(Instant::now() + DRAIN_TIME), reading).await;
-    kept
 }
 
 /// Servers like to repeat the address they were asked for, and its query may be a credential.
@@ -75,6 +54,7 @@ fn verdict(status: StatusCode, pause: Option<Duration>, answer: String) -> Verdi
         (429 | 503, Some(after)) => Verdict::Throttled {
             reason: answer,
             after,
+            of: None,
         },
         (408 | 425 | 429 | 500..=599, after) => Verdict::Retry {
             error: answer,
@@ -109,6 +89,7 @@ mod tests {
             let throttled = Verdict::Throttled {
                 reason: "answer".to_owned(),
                 after: Duration::from_secs(7),
+                of: None,
             };
             assert_eq!(verdict(status, pause), throttled, "{status}");
         }

@@ -1,6 +1,10 @@
 //! A lane before its delivery, where limits hold (I10) and breakers may be open (C8), and what is told of it
 //! after. Under a limit it waits for its turn where it is, or goes back to its token until then. It never
 //! burns an attempt, and a stop or a lost claim ends every wait.
+//!
+//! Limits of the adapter's own, a chat's say, are few sends for many sessions. Lanes wait for those in the
+//! bucket's line, for ten of its intervals: first come, first served, whichever worker they are with. What
+//! they are about to send they read again before their turn, so that the newest version goes (G5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +14,9 @@ use tokio::time::{Instant, sleep_until};
 use super::{Ending, Runner, SETTLE_EVERY};
 use crate::adapter::Verdict;
 use crate::engine::progress::Stop;
+use crate::engine::route::Patience;
 use crate::event::Event;
-use crate::limit::{Admission, Answer, Bucket, Passage};
+use crate::limit::{Admission, Answer, Bucket, HORIZON, Passage, Slot};
 use crate::mutation::Mutation;
 use crate::store::settle::Operation;
 
@@ -21,6 +26,28 @@ const TURN: Duration = Duration::from_secs(2);
 const TURN_AHEAD: Duration = Duration::from_millis(500);
 /// A turn that is further away is asked for again: the limit may have been changed by then.
 const LATEST_TURN: Duration = Duration::from_secs(60);
+
+/// How long a lane waits in the line of a bucket of its adapter's.
+const LINE_INTERVALS: u32 = 10;
+const LONGEST_LINE: Duration = Duration::from_secs(30);
+/// A wait that is worth another look at the log before it ends.
+const LOOKS_AGAIN: Duration = Duration::from_millis(250);
+/// How long before its turn it looks: a round trip to Postgres, and time to spare.
+const LOOK_AHEAD: Duration = Duration::from_millis(50);
+
+/// A lane's place in a line.
+pub(super) struct Turn {
+    /// When it asked first.
+    since: Instant,
+    slot: Option<Slot>,
+    horizon: Duration,
+    _patience: Option<Patience>,
+}
+
+/// How far ahead slots of this bucket are given to those who may wait for them.
+fn line(bucket: &Bucket) -> Duration {
+    (bucket.rate.interval() * LINE_INTERVALS).clamp(HORIZON, LONGEST_LINE)
+}
 
 impl Runner {
     /// Whether its destination may be sent to at all; true: this delivery is the probe.
@@ -37,7 +64,15 @@ impl Runner {
     /// or a sign of life to those who send there.
     pub(super) async fn report(&self, verdict: &Verdict, buckets: &[Bucket], probe: bool) {
         let limiter = self.context.limiter();
+        for (bucket, pause) in self.adapter.learned() {
+            limiter.pause(&[bucket], pause).await;
+        }
         match verdict {
+            Verdict::Throttled {
+                after,
+                of: Some(bucket),
+                ..
+            } => limiter.pause(std::slice::from_ref(bucket), *after).await,
             Verdict::Throttled { after, .. } if !buckets.is_empty() => {
                 limiter.pause(buckets, *after).await;
             }
@@ -68,24 +103,32 @@ impl Runner {
             return Err(Ending::Stopped(Stop::new(Operation::Yield)));
         }
         if buckets.is_empty() || Mutation::TurnNotAwaited.is_on() {
+            self.turn = None;
             return Ok(());
         }
-        if self.delivered > 0 && self.claimed_at.elapsed() > TURN {
+        if self.turn.is_none() && self.delivered > 0 && self.claimed_at.elapsed() > TURN {
             return Err(Ending::Stopped(Stop::turn_over()));
         }
         let context = Arc::clone(&self.context);
         let stopping = &context.stopping;
-        let asked_at = Instant::now();
-        let mut slot = None;
+        let mut turn = self.turn.take().unwrap_or_else(|| Turn {
+            since: Instant::now(),
+            slot: None,
+            horizon: HORIZON,
+            _patience: None,
+        });
         loop {
+            let asking = context
+                .limiter()
+                .ask(buckets, turn.slot.take(), turn.horizon);
             let answer = tokio::select! {
                 biased;
                 () = stopping.cancelled() => return Err(Ending::Stopped(Stop::new(Operation::Release))),
-                answer = context.limiter().ask(buckets, slot.take()) => answer,
+                answer = asking => answer,
             };
             match answer {
                 Answer::Go => {
-                    let waited = asked_at.elapsed().as_secs_f64();
+                    let waited = turn.since.elapsed().as_secs_f64();
                     context.instruments().limit_wait.record(waited, &[]);
                     if let Some(place) = &self.place {
                         place.go();
@@ -93,9 +136,13 @@ impl Runner {
                     }
                     return Ok(());
                 }
-                Answer::Wait { until, slot: given } => {
-                    slot = given;
+                Answer::Wait { until, slot } => {
+                    turn.slot = slot;
                     self.rest(until).await?;
+                    if self.looks_again(buckets, until) {
+                        self.turn = Some(turn);
+                        return Err(Ending::Rests(until));
+                    }
                     tokio::select! {
                         biased;
                         () = stopping.cancelled() => {
@@ -105,18 +152,53 @@ impl Runner {
                     }
                 }
                 Answer::Later { after, bucket } => {
-                    context.instruments().limit_postponed.add(1, &[]);
-                    let turn = after.min(LATEST_TURN).saturating_sub(TURN_AHEAD);
-                    if bucket < self.route.buckets.len() {
-                        self.route.gate.close(Instant::now() + turn);
+                    let own = self.route.buckets.len();
+                    if bucket < own {
+                        context.instruments().limit_postponed.add(1, &[]);
+                        let until = until_turn(after);
+                        self.route.gate.close(Instant::now() + until);
+                        return Err(Ending::Stopped(Stop::turn(until)));
                     }
-                    return Err(Ending::Stopped(Stop::turn(turn)));
+                    let line = buckets.get(bucket).map_or(HORIZON, line);
+                    if turn.horizon < line
+                        && after <= line
+                        && let Some(patience) = self.route.patience()
+                    {
+                        turn.horizon = line;
+                        turn._patience = Some(patience);
+                        continue;
+                    }
+                    context.instruments().limit_postponed.add(1, &[]);
+                    // Until there is room in the line again.
+                    let after = match after.checked_sub(line) {
+                        Some(until_room) => until_room.max(TURN_AHEAD * 2),
+                        None => after,
+                    };
+                    return Err(Ending::Stopped(Stop::turn(until_turn(after))));
                 }
                 Answer::Elsewhere { again } => {
                     self.route.gate.close(Instant::now() + again);
                     return Err(Ending::Stopped(Stop::new(Operation::Yield)));
                 }
             }
+        }
+    }
+
+    /// Whether what waits is read again before its turn. A dead letter says what it said.
+    fn looks_again(&self, buckets: &[Bucket], until: Instant) -> bool {
+        buckets.len() > self.route.buckets.len()
+            && until.saturating_duration_since(Instant::now()) > LOOKS_AGAIN
+            && !self.progress.faces_letter()
+            && !self.progress.has_requeued()
+    }
+
+    /// Sleeps until shortly before its turn, with nothing fetched. What it does then.
+    pub(super) async fn sleep_before(&self, until: Instant) -> Stop {
+        tokio::select! {
+            biased;
+            () = self.context.stopping.cancelled() => Stop::new(Operation::Release),
+            // There is something: its head has not been passed.
+            () = sleep_until(until - LOOK_AHEAD) => Stop::new(Operation::Finish),
         }
     }
 
@@ -132,4 +214,9 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// When a lane whose turn is that far away is claimed for it.
+fn until_turn(after: Duration) -> Duration {
+    after.min(LATEST_TURN).saturating_sub(TURN_AHEAD)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Answer, HORIZON, Limiter, Mode, Place, Slot, UNKNOWN, locked, micros, unknown};
+use super::{Answer, Limiter, Mode, Place, Slot, UNKNOWN, locked, micros, unknown};
 use crate::limit::bucket::Bucket;
 use crate::limit::link::Report;
 use crate::limit::meter::{self, Meter, Micros, Outcome, Pace};
@@ -32,7 +32,12 @@ pub(super) struct Known {
 }
 
 impl Limiter {
-    pub(super) fn ask_alone(&self, buckets: &[Bucket], slot: Option<Slot>) -> Answer {
+    pub(super) fn ask_alone(
+        &self,
+        buckets: &[Bucket],
+        slot: Option<Slot>,
+        horizon: Duration,
+    ) -> Answer {
         let now = Instant::now();
         let mode = locked(&self.mode);
         let from = match &*mode {
@@ -79,7 +84,7 @@ impl Limiter {
                 (meter, pace)
             })
             .collect();
-        let outcome = meter::ask(&mut meters, self.at(now), slot, micros(HORIZON));
+        let outcome = meter::ask(&mut meters, self.at(now), slot, micros(horizon));
         for (bucket, (meter, _)) in buckets.iter().zip(meters) {
             Self::known(&mut known, bucket, now).meter = meter;
         }

@@ -147,6 +147,26 @@ fn a_waiter_sees_a_silence_that_came_while_it_waited() {
 }
 
 #[test]
+fn who_waits_for_a_slow_bucket_keeps_its_place_when_it_is_late_by_an_interval_of_a_fast_one() {
+    let paces = [pace(10_000, 1), pace(500_000, 1)];
+    let mut meters = [Meter::default(); 2];
+    let mut at = |now, slot| {
+        let [fast, slow] = &mut meters;
+        decide(&mut [(fast, paces[0]), (slow, paces[1])], now, slot)
+    };
+    let start = 5_000_000;
+    assert_eq!(at(start, None), Outcome::Go);
+    let [first, second] = [350_000, 850_000].map(|after| start + after);
+    assert_eq!(at(start, None), Outcome::Wait { slot: first });
+    assert_eq!(at(start, None), Outcome::Wait { slot: second });
+    // The first wakes late, and moves what comes after it a little.
+    assert_eq!(at(first + 200_000, Some(first)), Outcome::Go);
+    let free = second + 50_000;
+    assert_eq!(at(second, Some(second)), Outcome::Wait { slot: free });
+    assert_eq!(at(free, Some(free)), Outcome::Go);
+}
+
+#[test]
 fn of_several_buckets_none_moves_unless_all_are_free() {
     let (fast, slow) = (pace(10_000, 1), pace(3_000_000, 1));
     let (mut bot, mut group, mut other) = (Meter::default(), Meter::default(), Meter::default());

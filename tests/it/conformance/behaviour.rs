@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::destination::{
-    Conduct, Destination, Watched, deliver, deliver_in_task, event, rejection, retry_error,
+    Conduct, Destination, Recorder, Watched, deliver, deliver_in_task, event, rejection,
+    retry_error,
 };
 
 /// Long enough never to end a delivery that works.
@@ -33,7 +34,7 @@ fn parse(text: &str) -> Body {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text:.300}"))
 }
 
-pub(crate) async fn accepted_event_arrives_whole<D: Destination>() {
+pub(crate) async fn accepted_event_arrives_whole<D: Recorder>() {
     let destination = D::start(Conduct::Accept, AMPLE).await;
     let event = event("s-1", 42, r#"{"reason":"done"}"#);
     assert_eq!(
@@ -55,13 +56,13 @@ pub(crate) async fn accepted_event_arrives_whole<D: Destination>() {
 
 pub(crate) async fn passing_failure_is_retried<D: Destination>() {
     let destination = D::start(Conduct::FailForNow, AMPLE).await;
-    let verdict = deliver(&*destination.adapter(), &event("s-1", 1, "{}")).await;
+    let verdict = deliver(&*destination.adapter(), &event("s-1", 1, D::PLAIN)).await;
     assert!(!retry_error(verdict).is_empty());
 }
 
 pub(crate) async fn final_refusal_is_a_rejection<D: Destination>() {
     let destination = D::start(Conduct::Refuse, AMPLE).await;
-    let verdict = deliver(&*destination.adapter(), &event("s-1", 1, "{}")).await;
+    let verdict = deliver(&*destination.adapter(), &event("s-1", 1, D::PLAIN)).await;
     assert!(!rejection(verdict).is_empty());
 }
 
@@ -69,7 +70,7 @@ pub(crate) async fn silence_ends_at_the_time_out_in_a_retry<D: Destination>() {
     let timeout = Duration::from_millis(400);
     let destination = D::start(Conduct::Hang, timeout).await;
     let started = Instant::now();
-    let verdict = deliver(&*destination.adapter(), &event("s-1", 1, "{}")).await;
+    let verdict = deliver(&*destination.adapter(), &event("s-1", 1, D::PLAIN)).await;
     let took = started.elapsed();
     assert!(!retry_error(verdict).is_empty());
     assert!(took >= timeout && took < timeout + SLACK, "{took:?}");
@@ -77,7 +78,7 @@ pub(crate) async fn silence_ends_at_the_time_out_in_a_retry<D: Destination>() {
 
 pub(crate) async fn dropped_delivery_leaves_nothing_running<D: Watched>() {
     let destination = D::start(Conduct::Hang, AMPLE).await;
-    let delivery = deliver_in_task(destination.adapter(), event("s-1", 1, "{}"));
+    let delivery = deliver_in_task(destination.adapter(), event("s-1", 1, D::PLAIN));
     destination.reached().await;
     assert!(!delivery.is_finished());
     delivery.abort();
@@ -87,7 +88,7 @@ pub(crate) async fn dropped_delivery_leaves_nothing_running<D: Watched>() {
         .expect("something still runs");
 }
 
-pub(crate) async fn payload_passes_through_unchanged<D: Destination>() {
+pub(crate) async fn payload_passes_through_unchanged<D: Recorder>() {
     let destination = D::start(Conduct::Accept, AMPLE).await;
     let adapter = destination.adapter();
     let payloads = [
@@ -115,7 +116,7 @@ pub(crate) async fn payload_passes_through_unchanged<D: Destination>() {
     assert!(arrived == payloads.each_ref().map(|payload| payload.as_str()));
 }
 
-pub(crate) async fn any_session_name_is_carried<D: Destination>() {
+pub(crate) async fn any_session_name_is_carried<D: Recorder>() {
     let destination = D::start(Conduct::Accept, AMPLE).await;
     let adapter = destination.adapter();
     let longest = "🦀".repeat(128);
@@ -142,7 +143,7 @@ pub(crate) async fn any_session_name_is_carried<D: Destination>() {
     assert_eq!(arrived, names.map(str::to_owned).into());
 }
 
-pub(crate) async fn concurrent_deliveries_do_not_mix<D: Destination>() {
+pub(crate) async fn concurrent_deliveries_do_not_mix<D: Recorder>() {
     const LANES: usize = 12;
     let destination = D::start(Conduct::Accept, AMPLE).await;
     // More than a pipe or a socket takes at once.

@@ -14,7 +14,9 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::conforms;
-use super::destination::{Conduct, Destination, Watched, deliver, event, rejection, retry_error};
+use super::destination::{
+    Conduct, Destination, Recorder, Watched, deliver, event, rejection, retry_error,
+};
 
 conforms!(Script:
     accepted_event_arrives_whole,
@@ -73,7 +75,10 @@ impl Destination for Script {
     fn adapter(&self) -> Arc<dyn Adapter> {
         self.adapter.clone()
     }
+}
 
+#[async_trait]
+impl Recorder for Script {
     async fn bodies(&self, n: usize) -> Vec<String> {
         // Exit code 0 means that the body was renamed: there is nothing to wait for.
         let bodies = read_bodies(self.folder.path());

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::conforms;
 use super::destination::{
-    Conduct, Destination, Watched, deliver, deliver_in_task, event, retry_error,
+    Conduct, Destination, Recorder, Watched, deliver, deliver_in_task, event, retry_error,
 };
 
 conforms!(Fake:
@@ -45,7 +45,10 @@ impl Destination for Fake {
     fn adapter(&self) -> Arc<dyn Adapter> {
         Arc::new(self.clone())
     }
+}
 
+#[async_trait]
+impl Recorder for Fake {
     async fn bodies(&self, n: usize) -> Vec<String> {
         self.wait_for(n)
             .await

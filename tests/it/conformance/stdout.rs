@@ -9,7 +9,9 @@ use lanekeeper::adapter::{Adapter, LineWriter, Stdout, Verdict};
 use tokio::sync::Notify;
 
 use super::conforms;
-use super::destination::{Conduct, Destination, deliver, deliver_in_task, event, retry_error};
+use super::destination::{
+    Conduct, Destination, Recorder, deliver, deliver_in_task, event, retry_error,
+};
 
 // No final refusal: a pipe has none. What a dropped delivery leaves behind is tested below: the
 // thread that is stuck in the pipe is the output's, not the delivery's.
@@ -66,7 +68,10 @@ impl Destination for Pipe {
     fn adapter(&self) -> Arc<dyn Adapter> {
         Arc::new(Stdout::to(self.lines.clone(), self.timeout))
     }
+}
 
+#[async_trait]
+impl Recorder for Pipe {
     async fn bodies(&self, n: usize) -> Vec<String> {
         loop {
             let read = self.read.0.lock().unwrap().clone();

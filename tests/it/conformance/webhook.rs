@@ -10,7 +10,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::conforms;
-use super::destination::{Conduct, Destination, Watched, deliver, event, rejection, retry_error};
+use super::destination::{
+    Conduct, Destination, Recorder, Watched, deliver, event, rejection, retry_error,
+};
 use super::http_server::{HttpServer, Reply};
 
 conforms!(Receiver:
@@ -46,7 +48,10 @@ impl Destination for Receiver {
     fn adapter(&self) -> Arc<dyn Adapter> {
         self.adapter.clone()
     }
+}
 
+#[async_trait]
+impl Recorder for Receiver {
     async fn bodies(&self, n: usize) -> Vec<String> {
         let log = self.server.wait_until(|log| log.requests.len() >= n).await;
         let text = |request| String::from_utf8(request).unwrap();
@@ -152,7 +157,7 @@ async fn one_connection_serves_many_deliveries_failed_ones_included() {
 async fn retry_after_throttles_and_gone_is_gone() {
     let verdict = verdict_on(|| Reply::with_header("429 Too Many Requests", "retry-after: 7"));
     match verdict.await {
-        Verdict::Throttled { reason, after } => {
+        Verdict::Throttled { reason, after, .. } => {
             assert_eq!(after, Duration::from_secs(7));
             assert!(reason.contains("429"), "{reason}");
         }

@@ -76,6 +76,33 @@ async fn a_head_that_fails_five_times_holds_its_session_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_takes_several_turns_is_handed_over_again_in_its_place_and_burns_no_attempt() {
+    let bed = Bed::with(&Sub {
+        max_attempts: 1,
+        ..Sub::default()
+    })
+    .await;
+    for seq in [1, 2] {
+        bed.fake
+            .script("s1", seq, [Verdict::Partial, Verdict::Partial]);
+    }
+    for _ in 0..3 {
+        bed.enqueue("s1", "step").await;
+    }
+    let worker = bed.worker().await;
+    bed.drained().await;
+    let seen = bed.fake.seen().deliveries;
+    let order: Vec<i64> = seen.iter().map(|one| one.event.seq).collect();
+    assert_eq!(order, [1, 1, 1, 2, 2, 2, 3]);
+    assert!(seen.iter().all(|one| one.attempt == 1));
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.outcome").await,
+        0
+    );
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_throttled_head_waits_and_burns_no_attempt() {
     let bed = Bed::with(&Sub {
         max_attempts: 2,
@@ -85,6 +112,7 @@ async fn a_throttled_head_waits_and_burns_no_attempt() {
     let pause = Verdict::Throttled {
         reason: "429".to_owned(),
         after: Duration::from_millis(100),
+        of: None,
     };
     bed.fake.script("s1", 1, vec![pause; 4]);
     let worker = bed.worker().await;

@@ -1,7 +1,7 @@
 //! Outcomes, histories, dead letters and keys go after their time, in turns.
 
 use lanekeeper::engine::WorkerSettings;
-use lanekeeper::store::housekeeping::{Forgotten, Keep, forget_records};
+use lanekeeper::store::housekeeping::{Forgotten, Keep, forget_records, forget_sent_messages};
 use tokio_postgres::Client;
 
 use crate::engine::bed::{Bed, LIMIT};
@@ -109,6 +109,25 @@ async fn a_turn_is_bounded_and_one_process_is_at_it() {
     assert_eq!(forget(&bed.client, 10).await.outcomes, 10);
     let last = forget(&bed.client, 10).await;
     assert!(last.outcomes == 5 && !last.reached(10));
+}
+
+#[tokio::test]
+async fn messages_that_were_sent_are_forgotten_by_age_in_bounded_turns() {
+    let bed = Bed::new().await;
+    bed.client
+        .batch_execute(
+            "INSERT INTO lanekeeper.sent_message (subscription_id, session_id, place, key, part, reference, sent_at)
+             SELECT 1, 1, 'chat', 'k' || n, 0, 'm', clock_timestamp() - (n - 0.5) * interval '1 day'
+             FROM generate_series(1, 40) AS n",
+        )
+        .await
+        .unwrap();
+    for forgotten in [7, 3, 0] {
+        let turn = forget_sent_messages(&bed.client, 30, 7).await.unwrap();
+        assert_eq!(turn, forgotten);
+    }
+    let left = "SELECT count(*) FROM lanekeeper.sent_message";
+    assert_eq!(bed.count(left).await, 30);
 }
 
 /// It used to forget ten thousand keys every ten minutes, and so fell behind 17 hook calls a second.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper::config::Secret;
-use lanekeeper::limit::{Answer, BreakerSettings, Bucket, Fleet, Limiter, RedisSettings, survey};
+use lanekeeper::limit::{
+    Answer, BreakerSettings, Bucket, Fleet, HORIZON, Limiter, RedisSettings, survey,
+};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +69,7 @@ impl Process {
         }];
         let (mut sends, mut slot) = (0, None);
         while Instant::now() < until {
-            match self.limiter.ask(&bucket, slot.take()).await {
+            match self.limiter.ask(&bucket, slot.take(), HORIZON).await {
                 Answer::Go => sends += 1,
                 Answer::Wait { until, slot: given } => {
                     slot = given;

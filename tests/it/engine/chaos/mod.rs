@@ -31,6 +31,7 @@ fn fickle(dice: Dice) -> Fake {
         10..13 => Verdict::Throttled {
             reason: "slower".to_owned(),
             after: Duration::from_millis(30),
+            of: None,
         },
         _ => Verdict::Accepted,
     })

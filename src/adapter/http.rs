@@ -1,0 +1,83 @@
+//! HTTP as all adapters speak it: no redirects, no proxies, public addresses only unless the operator allows
+//! others, certificates verified, every body read to a bound.
+
+use std::time::Duration;
+
+use reqwest::{Client, Response, redirect};
+use tokio::time::{Instant, timeout_at};
+use url::Url;
+
+use super::target::{self, PublicResolver};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A HTTP/2 connection whose peer has vanished is found by a ping instead of by the time-outs of
+/// one delivery after the other.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Past these bounds a new connection is cheaper than the rest of the body.
+const DRAINED_BYTES: usize = 64 * 1024;
+/// How long an answer's body is worth waiting for whose status says everything.
+pub(super) const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// Refuses a URL whose host is an address that is not public; names are judged when they are resolved.
+pub(super) fn refuse_private(url: &Url, private: bool) -> Result<(), String> {
+    match target::private_literal(url).filter(|_| !private) {
+        None => Ok(()),
+        Some(address) => Err(format!(
+            "{address} is not a public address, and the worker's configuration does not allow \
+             private targets"
+        )),
+    }
+}
+
+/// The client for one server.
+pub(super) fn client(url: &Url, private: bool) -> reqwest::Result<Client> {
+    // An error means that the embedding program has chosen a provider already: it is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut client = Client::builder()
+        .user_agent(concat!("lanekeeper/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .no_proxy()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT);
+    if url.scheme() == "http" {
+        // Without redirects no certificate is ever looked at: an image without any will do.
+        client = client.tls_certs_only([]);
+    }
+    if !private {
+        client = client.dns_resolver(PublicResolver);
+    }
+    client.build()
+}
+
+/// The innermost errors say what happened; the outermost only that a request failed.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(error.source(), |cause| cause.source());
+    let chain: Vec<_> = chain.map(ToString::to_string).collect();
+    if chain.is_empty() {
+        return error.to_string();
+    }
+    chain.join(": ")
+}
+
+/// Reads the body to its end, to a bound or until then, and returns its beginning.
+pub(super) async fn drain(mut response: Response, kept_bytes: usize, until: Instant) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut read = 0;
+    let reading = async {
+        while let Ok(Some(chunk)) = response.chunk().await {
+            read += chunk.len();
+            let room = kept_bytes - kept.len();
+            kept.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if read >= DRAINED_BYTES {
+                break;
+            }
+        }
+    };
+    // A body that does not end costs its connection only.
+    let _ = timeout_at(until, reading).await;
+    kept
+}

@@ -1,0 +1,249 @@
+//! Slack, as an app's bot (Web API).
+//!
+//! `chat.postMessage`, `chat.update`, `chat.delete`, and `assistant.threads.setStatus` as the typing indicator:
+//! Slack has none but that, in the threads of an assistant; elsewhere none is shown. Refusals come with 200 and
+//! `ok: false`. Text is mrkdwn: what an agent says can neither mention nor link anybody, for `&`, `<` and `>` are
+//! escaped. `client_msg_id` is undocumented and not relied on: a message whose answer was lost is sent twice.
+
+mod answer;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use self::answer::Said;
+use super::chat::{self, Api, Chat, Credential, Outcome, Platform, Target, shared_settings};
+use super::{Environment, SettingsError, settings};
+use crate::limit::{Bucket, Rate};
+
+pub(super) const KIND: &str = "slack";
+const API_URL: &str = "https://slack.com/api";
+/// "For best results, limit the number of characters in the text field to 4,000 characters"; past 40,000 Slack
+/// truncates (docs.slack.dev/reference/methods/chat.postMessage). Escaped it may be five times as long.
+const LONGEST: usize = 4000;
+/// "1 message per second per channel" (docs.slack.dev/apis/web-api/rate-limits).
+const CHANNEL: (u32, u64) = (1, 1);
+/// "There is also a workspace-wide limit", of "several hundred messages per minute" (the same page).
+const WORKSPACE: (u32, u64) = (200, 60);
+/// `chat.update` is of tier 3: "50+ per minute" per method and workspace (the same page); less one for the
+/// burst.
+const UPDATE: (u32, u64) = (49, 60);
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rates {
+    channel: Option<Rate>,
+    workspace: Option<Rate>,
+    update: Option<Rate>,
+}
+
+shared_settings! {
+    struct Settings {
+        token_env: String,
+        api_url: Option<String>,
+        channel: Option<String>,
+        rates: Option<Rates>,
+    }
+}
+
+struct Checked {
+    shared: chat::Checked,
+    token_env: String,
+    api_url: Url,
+    rates: Rates,
+}
+
+fn read(given: &Value) -> Result<Checked, SettingsError> {
+    let mut given: Settings = settings::parse(KIND, given)?;
+    let shared = given.shared();
+    Ok(Checked {
+        shared: shared.check(KIND, Some(("channel", given.channel)))?,
+        token_env: chat::variable(KIND, "token_env", given.token_env)?,
+        api_url: chat::api_url(KIND, given.api_url.as_deref(), API_URL)?,
+        rates: given.rates.unwrap_or_default(),
+    })
+}
+
+pub(super) fn check(given: &Value) -> Result<(), SettingsError> {
+    read(given).map(drop)
+}
+
+pub(super) fn build(
+    subscription: &str,
+    given: &Value,
+    environment: &Environment,
+) -> Result<Chat<Slack>, SettingsError> {
+    let checked = read(given)?;
+    let token = Credential::of_environment(subscription, &checked.token_env, environment)?;
+    let app = format!("{KIND} {}", token.fingerprint());
+    let base = checked.api_url;
+    let api = Api::open(KIND, "api_url", subscription, &base, token, environment)?;
+    let slack = Slack {
+        api,
+        base,
+        app,
+        rates: checked.rates,
+    };
+    Ok(Chat::new(slack, checked.shared, environment.memory()))
+}
+
+pub(super) struct Slack {
+    api: Api,
+    base: Url,
+    /// What its buckets are called by.
+    app: String,
+    rates: Rates,
+}
+
+impl Slack {
+    fn bucket(&self, name: &str, given: Option<Rate>, default: (u32, u64)) -> Bucket {
+        Bucket {
+            key: format!("{}{name}", self.app).into(),
+            rate: chat::rate(given, default),
+            burst: 1,
+        }
+    }
+
+    fn channel_bucket(&self, channel: &str) -> Bucket {
+        self.bucket(&format!(" channel {channel}"), self.rates.channel, CHANNEL)
+    }
+
+    fn update_bucket(&self) -> Bucket {
+        self.bucket(" update", self.rates.update, UPDATE)
+    }
+
+    /// `limit`: the bucket that a refusal for haste is about.
+    async fn call(&self, method: &str, body: Value, limit: Bucket) -> Result<Said, Outcome> {
+        let mut url = self.base.clone();
+        // Bases can: they are http or https.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push(method);
+        }
+        let token = self.api.credential().secret();
+        let request = self.api.client.post(url).bearer_auth(token);
+        let answer = self
+            .api
+            .call(request, &body)
+            .await
+            .map_err(Outcome::Failed)?;
+        answer::judge(&self.api, &answer, limit)
+    }
+}
+
+/// "Escape these three characters: & < >" (docs.slack.dev/messaging/formatting-message-text).
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+/// Edits need the channel's id, which the answer to a message names, and not the name that it was sent to.
+fn reference(channel: &str, ts: &str) -> String {
+    format!("{channel}/{ts}")
+}
+
+/// The message that a reference is of.
+fn message(target: &Target, reference: &str) -> Map<String, Value> {
+    let (channel, ts) = reference
+        .split_once('/')
+        .unwrap_or((&target.chat, reference));
+    let mut body = Map::new();
+    body.insert("channel".to_owned(), channel.into());
+    body.insert("ts".to_owned(), ts.into());
+    body
+}
+
+/// Where replies stand: an answer to a message is a message in its thread.
+fn thread(target: &Target) -> Option<&String> {
+    target.thread.as_ref().or(target.reply_to.as_ref())
+}
+
+#[async_trait]
+impl Platform for Slack {
+    fn longest(&self) -> usize {
+        LONGEST
+    }
+
+    fn buckets(&self, target: &Target, may_edit: bool) -> Vec<Bucket> {
+        let mut buckets = vec![
+            self.bucket("", self.rates.workspace, WORKSPACE),
+            self.channel_bucket(&target.chat),
+        ];
+        if may_edit {
+            buckets.push(self.update_bucket());
+        }
+        buckets
+    }
+
+    async fn send(&self, target: &Target, text: &str, _first: bool) -> Outcome {
+        let mut body = json!({"channel": target.chat, "text": escape(text)});
+        if let Some(thread) = thread(target) {
+            body["thread_ts"] = thread.as_str().into();
+        }
+        let limit = self.channel_bucket(&target.chat);
+        match self.call("chat.postMessage", body, limit).await {
+            Ok(Said { ts, .. }) if ts.is_empty() => Outcome::Done,
+            Ok(Said { channel, ts }) => Outcome::Sent {
+                reference: reference(channel.as_deref().unwrap_or(&target.chat), &ts),
+            },
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn edit(&self, target: &Target, reference: &str, text: &str) -> Outcome {
+        let mut body = message(target, reference);
+        body.insert("text".to_owned(), escape(text).into());
+        let said = self.call("chat.update", body.into(), self.update_bucket());
+        said.await.map_or_else(|outcome| outcome, |_| Outcome::Done)
+    }
+
+    async fn delete(&self, target: &Target, reference: &str) -> Outcome {
+        let body = message(target, reference);
+        let limit = self.channel_bucket(&target.chat);
+        match self.call("chat.delete", body.into(), limit).await {
+            Ok(_) | Err(Outcome::Missing) => Outcome::Done,
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn can_type(&self, target: &Target) -> bool {
+        thread(target).is_some()
+    }
+
+    async fn show_typing(&self, target: &Target) {
+        let Some(thread) = thread(target) else {
+            return;
+        };
+        let body = json!({"channel_id": target.chat, "thread_ts": thread, "status": "is typing…"});
+        // An indicator that is not shown harms nobody; what is wrong the message itself will meet.
+        let limit = self.channel_bucket(&target.chat);
+        let _ = self.call("assistant.threads.setStatus", body, limit).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_by_key_and_no_token_is_repeated() {
+        let refusal = |given: Value| check(&given).unwrap_err().to_string();
+        let error = refusal(json!({"token_env": "xoxb-17653672481-19874698323", "channel": "C1"}));
+        assert!(
+            error.contains("`token_env`") && !error.contains("17653672481"),
+            "{error}"
+        );
+        assert!(refusal(json!({"token_env": "T"})).contains("`channel`"));
+        check(&json!({"token_env": "T", "chat_from": "/channel", "rates": {"channel": "2/s"}}))
+            .unwrap();
+    }
+
+    #[test]
+    fn what_slack_has_a_use_for_is_escaped() {
+        assert_eq!(
+            escape("<!channel> & <@U1>"),
+            "&lt;!channel&gt; &amp; &lt;@U1&gt;"
+        );
+    }
+}
