@@ -18,6 +18,7 @@ mod exec;
 pub mod fake;
 mod http;
 mod memory;
+mod redis_stream;
 mod registry;
 mod retry_after;
 mod settings;

@@ -4,10 +4,21 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Adapter, Environment, Exec, SettingsError, Stdout, Webhook, discord, slack, telegram};
+use super::{
+    Adapter, Environment, Exec, SettingsError, Stdout, Webhook, discord, redis_stream, slack,
+    telegram,
+};
 
 /// What a subscription's `adapter` may name.
-pub const KINDS: &[&str] = &["discord", "exec", "slack", "stdout", "telegram", "webhook"];
+pub const KINDS: &[&str] = &[
+    "discord",
+    "exec",
+    "redis_stream",
+    "slack",
+    "stdout",
+    "telegram",
+    "webhook",
+];
 
 /// Builds the adapter of one subscription, reading its secrets.
 ///
@@ -22,6 +33,7 @@ pub fn build(
     Ok(match kind {
         "discord" => Arc::new(discord::build(subscription, settings, environment)?),
         "exec" => Arc::new(Exec::build(settings)?),
+        "redis_stream" => Arc::new(redis_stream::build(subscription, settings, environment)?),
         "slack" => Arc::new(slack::build(subscription, settings, environment)?),
         "stdout" => Arc::new(Stdout::build(subscription, settings)?),
         "telegram" => Arc::new(telegram::build(subscription, settings, environment)?),
@@ -40,6 +52,7 @@ pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
     match kind {
         "discord" => discord::check(settings),
         "exec" => Exec::check(settings),
+        "redis_stream" => redis_stream::check(settings),
         "slack" => slack::check(settings),
         "stdout" => Stdout::check(settings),
         "telegram" => telegram::check(settings),
@@ -67,10 +80,12 @@ mod tests {
 
     #[test]
     fn every_kind_can_be_built_from_its_smallest_settings() {
-        let environment = Environment::with_variables(false, [("TOKEN", "1:a")]);
+        let environment =
+            Environment::with_variables(false, [("TOKEN", "1:a"), ("REDIS", "redis://cache")]);
         for (kind, settings) in [
             ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
             ("exec", json!({"command": ["true"]})),
+            ("redis_stream", json!({"url_env": "REDIS"})),
             ("slack", json!({"token_env": "TOKEN", "channel": "C1"})),
             ("stdout", json!({})),
             ("telegram", json!({"token_env": "TOKEN", "chat": "1"})),
@@ -81,7 +96,7 @@ mod tests {
             let adapter = build(kind, "audit", &settings, &environment).unwrap();
             assert_eq!(adapter.shows_progress(), shows_progress(kind), "{kind}");
         }
-        assert_eq!(KINDS.len(), 6, "a new adapter belongs into this test");
+        assert_eq!(KINDS.len(), 7, "a new adapter belongs into this test");
     }
 
     #[test]
@@ -89,7 +104,7 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: discord, exec, slack, stdout, telegram, webhook"
+             known adapters: discord, exec, redis_stream, slack, stdout, telegram, webhook"
         );
     }
 

@@ -20,6 +20,7 @@ use tokio_postgres::Client;
 
 use super::handler::Destination;
 use super::housekeeping;
+use super::lifecycle::{self, Happening};
 use super::shared::Shared;
 use crate::store::subscription::{self, Subscription};
 use crate::store::{StoreError, housekeeping as chores, lane_connection, worker};
@@ -159,7 +160,7 @@ async fn end_frozen(client: &Client, shared: &Shared) {
     }
 }
 
-async fn take_over(client: &Client, shared: &Shared) -> Result<(), StoreError> {
+async fn take_over(client: &Client, shared: &Arc<Shared>) -> Result<(), StoreError> {
     let frozen_after_ms = millis(shared.settings.frozen_after);
     let own_worker_id = shared.identity.worker_id;
     for dead in worker::take_over(client, own_worker_id, frozen_after_ms).await? {
@@ -169,6 +170,14 @@ async fn take_over(client: &Client, shared: &Shared) -> Result<(), StoreError> {
             lanes = dead.lanes,
             charged = dead.charged,
             "took over from lane connections that are gone"
+        );
+        lifecycle::tell(
+            shared,
+            Happening::TakenOver {
+                lost_worker_id: dead.worker_id,
+                lanes: dead.lanes,
+                charged: dead.charged,
+            },
         );
         let count = |number| u64::try_from(number).unwrap_or(0);
         shared.instruments.taken_over.add(count(dead.lanes), &[]);

@@ -32,6 +32,7 @@ mod handler;
 mod housekeeping;
 mod idle;
 mod lane;
+mod lifecycle;
 mod pace;
 mod places;
 mod progress;

@@ -15,6 +15,7 @@ use super::control;
 use super::given_up::GivenUp;
 use super::idle::Idle;
 use super::lane;
+use super::lifecycle::{self, Happening};
 use super::pace::Counts;
 use super::places::{HeldLanes, Places};
 use super::route::{Route, RouteTable, reserve};
@@ -215,6 +216,11 @@ impl LaneContext {
         &self.shared.instruments
     }
 
+    /// Tells the lifecycle feed.
+    pub fn tell(&self, happening: Happening) {
+        lifecycle::tell(&self.shared, happening);
+    }
+
     /// A lane waits, or waits no more: others may be claimed.
     pub fn made_room(&self) {
         self.shared.made_room();
@@ -245,10 +251,18 @@ impl LaneContext {
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(paused)
         });
         match paused.await.unwrap_or_else(|silent| Err(silent.into())) {
-            Ok(_) => tracing::warn!(
-                subscription = %subscription.name, reason,
-                "subscription paused: its destination answered 410. Resume it when that is mended"
-            ),
+            Ok(_) => {
+                tracing::warn!(
+                    subscription = %subscription.name, reason,
+                    "subscription paused: its destination answered 410. Resume it when that is mended"
+                );
+                if &*subscription.stream != lifecycle::STREAM {
+                    self.tell(Happening::SubscriptionPaused {
+                        subscription: subscription.name.to_string(),
+                        reason: reason.to_owned(),
+                    });
+                }
+            }
             Err(error) => tracing::warn!(
                 subscription = %subscription.name, error = &*error,
                 "subscription could not be paused; the event is tried again"

@@ -1,5 +1,4 @@
-//! How fast destinations may be sent to, over all processes (I10), and whether at all (C8). The only
-//! place with Redis commands.
+//! How fast destinations may be sent to, over all processes (I10), and whether at all (C8): decided in Redis.
 //!
 //! ```text
 //! lane ── ask ──► limiter ─┬─ shared ─► link ─► take.lua   one decision over all buckets of a send

@@ -40,6 +40,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0010_requeue",
     "0011_token",
     "0012_sent_message",
+    "0013_lifecycle",
 ];
 
 /// The schema version of this binary.

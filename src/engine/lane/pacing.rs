@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Ending, Runner, SETTLE_EVERY};
 use crate::adapter::Verdict;
+use crate::engine::lifecycle::{self, Happening};
 use crate::engine::progress::Stop;
 use crate::engine::route::Patience;
 use crate::event::Event;
@@ -78,11 +79,31 @@ impl Runner {
             }
             Verdict::Retry { .. } => {
                 let lane_id = self.claimed.lane_id;
-                return limiter.failed(&self.route.place, lane_id, probe).await;
+                if limiter.failed(&self.route.place, lane_id, probe).await {
+                    self.tell(|destination, subscription| Happening::CircuitOpened {
+                        destination,
+                        subscription,
+                    });
+                }
+                return;
             }
             _ => {}
         }
-        limiter.succeeded(&self.route.place).await;
+        if limiter.succeeded(&self.route.place).await {
+            self.tell(|destination, subscription| Happening::CircuitClosed {
+                destination,
+                subscription,
+            });
+        }
+    }
+
+    /// Tells the lifecycle feed of its destination, unless it delivers that feed itself.
+    fn tell(&self, happening: impl FnOnce(String, String) -> Happening) {
+        if !lifecycle::is_feed(&self.route) {
+            let destination = self.route.place.to_string();
+            let subscription = self.route.subscription.name.to_string();
+            self.context.tell(happening(destination, subscription));
+        }
     }
 
     /// What the delivery of this event draws on: its subscription's limits, and the adapter's.

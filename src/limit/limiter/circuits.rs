@@ -75,10 +75,10 @@ impl Limiter {
         })
     }
 
-    /// A delivery failed in a way that time may mend.
-    pub async fn failed(&self, destination: &Arc<str>, lane_id: i64, probe: bool) {
+    /// A delivery failed in a way that time may mend. True: that opened the circuit.
+    pub async fn failed(&self, destination: &Arc<str>, lane_id: i64, probe: bool) -> bool {
         if self.breaker.lanes == 0 {
-            return;
+            return false;
         }
         let now = Instant::now();
         let settings = self.breaker;
@@ -93,26 +93,30 @@ impl Limiter {
         {
             self.change(|breakers| breakers.opened(destination, now + shut));
         }
-        if told.map_or(alone, |told| told.yes) {
+        let opened = told.map_or(alone, |told| told.yes);
+        if opened {
             tracing::warn!(
                 %destination, lanes = self.breaker.lanes,
                 "circuit opened: the destination failed so many sessions in a row. Its events wait, no attempt is \
                  burnt, and one of them tries it from time to time"
             );
         }
+        opened
     }
 
-    /// A destination accepted something, or refused it for good.
-    pub async fn succeeded(&self, destination: &Arc<str>) {
+    /// A destination accepted something, or refused it for good. True: that closed its circuit.
+    pub async fn succeeded(&self, destination: &Arc<str>) -> bool {
         let any = self.any_circuit.load(Ordering::Acquire);
         if !any || !locked(&self.breakers).is_known(destination) {
-            return;
+            return false;
         }
         let alone = self.change(|breakers| breakers.succeeded(destination));
         let told = self.happened(destination, Happened::Succeeded).await;
-        if told.map_or(alone, |told| told.yes) {
+        let closed = told.map_or(alone, |told| told.yes);
+        if closed {
             tracing::info!(%destination, "circuit closed: the destination answers again");
         }
+        closed
     }
 
     /// `None`: this process is alone.

@@ -11,6 +11,7 @@ mod discord;
 mod exec;
 mod fake;
 mod http_server;
+mod redis_stream;
 mod signature;
 mod slack;
 mod stdout;

@@ -5,6 +5,7 @@ pub mod plant;
 
 mod frozen;
 mod killed;
+mod lifecycle;
 mod restart;
 mod rolling;
 mod stopped;

@@ -1,0 +1,148 @@
+//! A real Redis, told to accept, to fail by a full memory, and to stand still.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lanekeeper::adapter::{self, Adapter, Environment, Verdict};
+use redis::{Commands as _, Connection};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::conforms;
+use super::destination::{Conduct, Destination, Recorder, deliver, event, retry_error};
+use crate::support::{RedisServer, wait_until};
+
+// No final refusal: whatever a server refuses may be mended there.
+conforms!(Entries:
+    accepted_event_arrives_whole,
+    passing_failure_is_retried,
+    silence_ends_at_the_time_out_in_a_retry,
+    payload_passes_through_unchanged,
+    any_session_name_is_carried,
+    concurrent_deliveries_do_not_mix,
+);
+
+const KEY: &str = "lanekeeper:hooks";
+
+struct Entries {
+    redis: RedisServer,
+    adapter: Arc<dyn Adapter>,
+}
+
+fn build(redis: &RedisServer, settings: serde_json::Value) -> Arc<dyn Adapter> {
+    let environment = Environment::with_variables(false, [("EVENTS_REDIS", redis.url())]);
+    adapter::build("redis_stream", "audit", &settings, &environment).unwrap()
+}
+
+impl Entries {
+    /// What a client may do there.
+    fn connection(&self) -> Connection {
+        let client = redis::Client::open(self.redis.url()).unwrap();
+        client.get_connection().unwrap()
+    }
+
+    /// The fields of the entries, in order.
+    fn entries(&self, key: &str) -> Vec<HashMap<String, String>> {
+        let mut command = redis::cmd("XRANGE");
+        let asked = command.arg(key).arg("-").arg("+");
+        let entries: Vec<(String, HashMap<String, String>)> =
+            asked.query(&mut self.connection()).unwrap();
+        entries.into_iter().map(|(_, fields)| fields).collect()
+    }
+}
+
+#[async_trait]
+impl Destination for Entries {
+    async fn start(conduct: Conduct, timeout: Duration) -> Self {
+        let full = ["--maxmemory", "1", "--maxmemory-policy", "noeviction"];
+        let options: &[&str] = match conduct {
+            Conduct::FailForNow => &full,
+            _ => &[],
+        };
+        let redis = RedisServer::with(options);
+        if conduct == Conduct::Hang {
+            redis.signal(Signal::STOP);
+        }
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap();
+        let adapter = build(
+            &redis,
+            json!({"url_env": "EVENTS_REDIS", "timeout_ms": timeout_ms}),
+        );
+        Self { redis, adapter }
+    }
+
+    fn adapter(&self) -> Arc<dyn Adapter> {
+        Arc::clone(&self.adapter)
+    }
+}
+
+#[async_trait]
+impl Recorder for Entries {
+    async fn bodies(&self, n: usize) -> Vec<String> {
+        while self.entries(KEY).len() < n {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut entries = self.entries(KEY);
+        entries
+            .iter_mut()
+            .map(|fields| fields.remove("event").unwrap())
+            .collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_can_be_judged_without_its_body_and_goes_to_the_key_of_its_session() {
+    let there = Entries::start(Conduct::Accept, Duration::from_secs(20)).await;
+    let settings = json!({"url_env": "EVENTS_REDIS", "key": "{stream}/{session}", "max_len": 2});
+    let adapter = build(&there.redis, settings);
+    let mut traced = event("{stream}", 7, "{}");
+    traced.headers = Some(r#"{"traceparent":"00-a-b-01","tracestate":"v=1"}"#.to_owned());
+    assert_eq!(deliver(&*adapter, &traced).await, Verdict::Accepted);
+    let entries = there.entries("hooks/{stream}");
+    let field = |name: &str| entries[0].get(name).cloned();
+    for (name, value) in [
+        ("id", traced.message_id.to_string()),
+        ("stream", "hooks".to_owned()),
+        ("session", "{stream}".to_owned()),
+        ("seq", "7".to_owned()),
+        ("type", "agent_stop".to_owned()),
+        ("attempt", "3".to_owned()),
+        ("traceparent", "00-a-b-01".to_owned()),
+        ("tracestate", "v=1".to_owned()),
+    ] {
+        assert_eq!(field(name), Some(value), "{name}");
+    }
+    // About so many: whole nodes of a hundred entries are dropped.
+    for seq in 8..400 {
+        assert_eq!(
+            deliver(&*adapter, &event("{stream}", seq, "{}")).await,
+            Verdict::Accepted
+        );
+    }
+    let kept = there.entries("hooks/{stream}").len();
+    assert!((2..=200).contains(&kept), "{kept}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_away_is_found_again_and_a_wrong_key_says_so() {
+    let mut there = Entries::start(Conduct::Accept, Duration::from_secs(20)).await;
+    let adapter = there.adapter();
+    assert_eq!(
+        deliver(&*adapter, &event("s", 1, "{}")).await,
+        Verdict::Accepted
+    );
+    there.redis.kill();
+    let error = retry_error(deliver(&*adapter, &event("s", 2, "{}")).await);
+    assert!(error.starts_with("Redis"), "{error}");
+    there.redis.restart();
+    wait_until(Duration::from_secs(20), "it is found again", async || {
+        deliver(&*adapter, &event("s", 2, "{}")).await == Verdict::Accepted
+    })
+    .await;
+    let _: () = there.connection().set("taken", "text").unwrap();
+    let settings = json!({"url_env": "EVENTS_REDIS", "key": "taken"});
+    let error = retry_error(deliver(&*build(&there.redis, settings), &event("s", 3, "{}")).await);
+    assert!(error.contains("WRONGTYPE"), "{error}");
+}

@@ -1,0 +1,98 @@
+//! C10: what happens to destinations, subscriptions and workers is told on the stream `lifecycle`, to those who
+//! subscribe to it.
+
+use std::time::Duration;
+
+use super::plant::{LIMIT, Plant};
+use crate::command::run;
+use crate::support::{SECRET_ENV, wait_until};
+
+/// The feed's events, as session and type, with what they say.
+async fn told(plant: &Plant) -> Vec<(String, String, serde_json::Value)> {
+    let query = "SELECT s.name, e.event_type, e.payload::jsonb FROM lanekeeper.event AS e
+                 JOIN lanekeeper.session AS s USING (session_id) JOIN lanekeeper.stream AS t USING (stream_id)
+                 WHERE t.name = 'lifecycle' ORDER BY e.created_at";
+    let rows = plant.client.query(query, &[]).await.unwrap();
+    let told = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2)));
+    told.collect()
+}
+
+async fn is_told(plant: &Plant, event_type: &str) -> (String, serde_json::Value) {
+    wait_until(LIMIT, event_type, async || {
+        told(plant)
+            .await
+            .iter()
+            .any(|(_, found, _)| found == event_type)
+    })
+    .await;
+    let all = told(plant).await;
+    let found = all.into_iter().find(|(_, found, _)| found == event_type);
+    let (session, _, payload) = found.unwrap();
+    (session, payload)
+}
+
+const QUICK: [(&str, &str); 2] = [
+    ("LANEKEEPER_WORKER__BREAKER_OPEN_MS", "1000"),
+    ("LANEKEEPER_WORKER__BREAKER_LANES", "3"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn circuits_pauses_and_takeovers_are_told_to_those_who_subscribe() {
+    let plant = Plant::new(Duration::from_millis(5)).await;
+    let file = format!(
+        "[subscription.out]\nstream = \"runs\"\nadapter = \"webhook\"\nurl = \"{0}\"\n\
+         secret_env = \"{SECRET_ENV}\"\nconcurrency = 512\nretry = {{ schedule = [\"200ms\"] }}\n\
+         [subscription.feed]\nstream = \"lifecycle\"\nadapter = \"exec\"\ncommand = [\"true\"]\n",
+        plant.receiver.url()
+    );
+    let url = [("DATABASE_URL", plant.url.as_str())];
+    let ran = run(&["apply", "-f", "-"], &url, &file).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let worker = plant.worker(&QUICK).await;
+    plant.receiver.set_broken(true);
+    plant.enqueue("s", 5, 1).await;
+    let (session, opened) = is_told(&plant, "circuit_opened").await;
+    assert!(session.starts_with("destination webhook "), "{session}");
+    assert_eq!(opened["subscription"], "out");
+    assert!(opened["worker_id"].is_i64(), "{opened}");
+    plant.receiver.set_broken(false);
+    let (closed_session, _) = is_told(&plant, "circuit_closed").await;
+    assert_eq!(closed_session, session);
+    plant.settled().await;
+
+    let survivor = plant.worker(&QUICK).await;
+    plant.enqueue("more", 200, 20).await;
+    wait_until(LIMIT, "the first one is busy", async || {
+        !plant.held_by(&worker).await.is_empty()
+    })
+    .await;
+    worker.kill().await;
+    let (_, lost) = is_told(&plant, "taken_over").await;
+    assert!(lost["lanes"].as_i64().unwrap() > 0, "{lost}");
+    plant.settled().await;
+    assert_eq!(
+        told(&plant)
+            .await
+            .iter()
+            .filter(|one| one.1 == "circuit_opened")
+            .count(),
+        1
+    );
+    assert!(survivor.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_told_where_nobody_listens() {
+    let plant = Plant::new(Duration::ZERO).await;
+    let worker = plant.worker(&QUICK).await;
+    plant.receiver.set_broken(true);
+    plant.enqueue("s", 5, 1).await;
+    wait_until(LIMIT, "the circuit opens", async || {
+        worker.logged("circuit opened")
+    })
+    .await;
+    plant.receiver.set_broken(false);
+    plant.settled().await;
+    assert_eq!(told(&plant).await, []);
+    assert!(worker.stop().await.success());
+}
