@@ -159,9 +159,15 @@ fn what_the_compose_file_mounts_is_there() {
 fn what_is_deployed_has_the_version_of_the_program() {
     let version = env!("CARGO_PKG_VERSION");
     for (path, text) in [
-        ("helm/lanekeeper/Chart.yaml", format!("appVersion: \"{version}\"")),
+        (
+            "helm/lanekeeper/Chart.yaml",
+            format!("appVersion: \"{version}\""),
+        ),
         (COMPOSE, format!("image: lanekeeper:{version}\n")),
-        ("deploy/kubernetes/lanekeeper.yaml", format!("image: lanekeeper:{version}\n")),
+        (
+            "deploy/kubernetes/lanekeeper.yaml",
+            format!("image: lanekeeper:{version}\n"),
+        ),
     ] {
         assert!(read(path).contains(&text), "{path} has no {text}");
     }
