@@ -172,3 +172,38 @@ fn what_is_deployed_has_the_version_of_the_program() {
         assert!(read(path).contains(&text), "{path} has no {text}");
     }
 }
+
+#[test]
+fn the_images_dependency_layer_stands_in_for_every_target_of_cargo() {
+    let dockerfile = read("deploy/Dockerfile");
+    let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap();
+    for member in members.iter().map(|member| member.as_str().unwrap()) {
+        for needed in [
+            format!("COPY {member}/Cargo.toml {member}/"),
+            format!("{member}/src/lib.rs"),
+        ] {
+            assert!(dockerfile.contains(&needed), "{needed}");
+        }
+        let sent = format!("!{member}/Cargo.toml\n");
+        assert!(read(".dockerignore").contains(&sent), "{sent}");
+    }
+    // Cargo refuses a manifest that names a target without a file.
+    for kind in ["bin", "example", "test", "bench"] {
+        let targets = manifest.get(kind).and_then(toml::Value::as_array);
+        for target in targets.into_iter().flatten() {
+            let name = target["name"].as_str().unwrap();
+            let candidates = match target.get("path") {
+                Some(path) => vec![path.as_str().unwrap().to_owned()],
+                None => vec![
+                    format!("{kind}s/{name}.rs"),
+                    format!("{kind}s/{name}/main.rs"),
+                ],
+            };
+            let named = candidates
+                .iter()
+                .any(|path| dockerfile.contains(path.as_str()));
+            assert!(named, "{kind} {name}: none of {candidates:?}");
+        }
+    }
+}
