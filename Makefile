@@ -17,7 +17,7 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) $(FEATURES) --test it --test crash
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint crash rolling demo bench model fmt clean mutations sim
+.PHONY: help build test matrix lint deploy crash rolling demo bench model fmt clean mutations sim
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ help: ## Say what there is
 build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
-test: lint ## Everything that CI checks
+test: lint deploy ## Everything that CI checks
 	scripts/install-requirements.sh pgbouncer redis faketime
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
@@ -43,6 +43,10 @@ lint: ## Formatting, lints, shell syntax
 	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES) -- -D warnings
 	for script in scripts/*.sh src/dev/*.sh; do sh -n "$$script" || exit 1; done
 	bash -n .ci/run
+
+deploy: ## Check chart, manifests, alert rules, Dockerfile and compose file
+	DEPLOY_TOOLS='$(TARGET)/deploy-tools' scripts/install-requirements.sh deploy
+	DEPLOY_TOOLS='$(TARGET)/deploy-tools' scripts/check-deploy.sh
 
 crash: ## Real processes under seeded faults: SEEDS=17 or 1-1000, MINUTES=30, JOBS=2; prints one JSON summary
 	scripts/install-requirements.sh postgres redis faketime

