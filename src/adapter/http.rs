@@ -72,7 +72,7 @@ pub(super) async fn drain(mut response: Response, kept_bytes: usize, until: Inst
             read += chunk.len();
             let room = kept_bytes - kept.len();
             kept.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if read >= DRAINED_BYTES {
+            if read >= DRAINED_BYTES.max(kept_bytes) {
                 break;
             }
         }

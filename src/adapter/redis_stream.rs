@@ -202,10 +202,8 @@ impl Adapter for RedisStream {
         match timeout(self.timeout, self.add(delivery)).await {
             Ok(Ok(())) => Verdict::Accepted,
             Ok(Err(error)) => {
-                // What a server refused it refused over a connection that works.
-                if error.code().is_none() {
-                    self.forget().await;
-                }
+                // A server that refuses may be the wrong one by now: a replica since a failover, another node.
+                self.forget().await;
                 Verdict::retry(said(&error))
             }
             Err(_) => {

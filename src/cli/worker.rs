@@ -8,6 +8,8 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 mod registry;
@@ -30,6 +32,10 @@ use crate::stream::hooks::registry::SessionRegistry;
 use crate::subscription::built_in;
 use crate::telemetry::{Telemetry, Tracing, names};
 
+/// For looking tokens up.
+const TOKEN_CONNECTIONS: usize = 2;
+/// For requests that are under way when everything else has ended.
+const REQUESTS_WITHIN: Duration = Duration::from_secs(5);
 /// For the connection that sends spooled events; the next round tries again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -123,6 +129,7 @@ async fn drain_once(
 pub struct Serving {
     pub address: SocketAddr,
     worker: Worker,
+    listening: JoinHandle<()>,
     ended: CancellationToken,
 }
 
@@ -143,7 +150,7 @@ impl Serving {
             })?;
         let address = listener.local_addr().map_err(Failure::failed)?;
         let spooled_to = database.clone();
-        let requested_on = database.clone();
+        let database_of_requests = database.with(http::events::bound_waits);
         let sent_messages = Arc::new(SentMessages::default());
         let environment = Environment::of_process(config.worker.allow_private_targets);
         let adapters = Adapters {
@@ -161,20 +168,27 @@ impl Serving {
         registry::switch(registry_on, config.worker.registry).await;
         let ended = CancellationToken::new();
         let pool = pool::build(
-            &requested_on,
+            &database_of_requests,
             config.http.pool_size,
             http::events::POOL_WITHIN,
         )
         .map_err(Failure::failed)?;
-        let access = Access::new(pool.clone(), worker.probe(), address.ip().is_loopback());
-        let desk = Desk::new(access, pool, requested_on, &config.http);
+        // Apart, so that no request waits for others' appends to show its token.
+        let judging = pool::build(
+            &database_of_requests,
+            TOKEN_CONNECTIONS,
+            http::events::POOL_WITHIN,
+        )
+        .map_err(Failure::failed)?;
+        let access = Access::new(judging, worker.probe(), address.ip().is_loopback());
+        let desk = Desk::new(access, pool, database_of_requests, &config.http);
         let mut router =
             http::health::router(worker.probe()).merge(http::events::router(Arc::new(desk)));
         if let Some(telemetry) = telemetry {
             router = router.merge(http::metrics::router(telemetry.metrics()));
         }
         let shutdown = ended.clone().cancelled_owned();
-        tokio::spawn(async move {
+        let listening = tokio::spawn(async move {
             let served = axum::serve(listener, router)
                 .with_graceful_shutdown(shutdown)
                 .await;
@@ -200,6 +214,7 @@ impl Serving {
         Ok(Self {
             address,
             worker,
+            listening,
             ended,
         })
     }
@@ -208,6 +223,9 @@ impl Serving {
     pub async fn stop(self) -> Result<ExitCode, Failure> {
         let stopped = self.worker.stop().await;
         self.ended.cancel();
+        if timeout(REQUESTS_WITHIN, self.listening).await.is_err() {
+            tracing::warn!("requests that were under way for too long were cut off");
+        }
         match stopped {
             Stopped::Clean => Ok(ExitCode::SUCCESS),
             Stopped::Abandoned { lanes } => Err(Failure::failed(AbandonedError { lanes })),

@@ -201,6 +201,11 @@ async fn reload(
     refusals: &mut Refusals,
 ) -> Result<(), StoreError> {
     let subscriptions = subscription::load(client).await?;
+    shared.set_feed(
+        subscriptions
+            .iter()
+            .any(|one| !one.removed && &*one.stream == lifecycle::STREAM),
+    );
     let current = shared.routes();
     let next = current.next(subscriptions, &shared.instruments, |subscription| {
         source

@@ -1,7 +1,8 @@
 //! The lifecycle feed: what happens to destinations, subscriptions and workers, as events of the stream
 //! `lifecycle`, which is delivered like any other (C10).
 //!
-//! Something is told only while a subscription of that stream is in force here: nobody else would hear it. Telling
+//! Something is told only while there is a subscription of that stream, paused ones included: nobody else would
+//! hear it. Telling
 //! is no part of what is told of. It takes a connection of the pool, has a time-out, and what fails is logged. What
 //! becomes of the feed's own deliveries is not told, or a destination that is down would feed itself.
 
@@ -76,7 +77,7 @@ pub fn is_feed(route: &Route) -> bool {
 
 /// Tells it, in a task of its own.
 pub fn tell(shared: &Arc<Shared>, happening: Happening) {
-    if !shared.routes().iter().any(|route| is_feed(route)) {
+    if !shared.has_feed() {
         return;
     }
     let shared = Arc::clone(shared);

@@ -63,6 +63,8 @@ pub struct Shared {
     pub instruments: Instruments,
     /// How subscriptions stand, where this worker is the one that looks.
     pub survey: Survey,
+    /// Whether there is a subscription of the lifecycle feed.
+    feed: AtomicBool,
     /// A connection would have claimed, but a bound left it no room.
     lacks_room: AtomicBool,
     suspects: Arc<Semaphore>,
@@ -102,6 +104,7 @@ impl Shared {
             limiter,
             instruments: Instruments::new(&opentelemetry::global::meter(names::SCOPE)),
             survey: Survey::default(),
+            feed: AtomicBool::new(false),
             lanes: Arc::default(),
             lacks_room: AtomicBool::new(false),
             suspects: Arc::new(Semaphore::new(1)),
@@ -119,6 +122,14 @@ impl Shared {
         let before = self.routes.send_replace(Arc::clone(&routes));
         before.give_way(&routes);
         self.wake_all();
+    }
+
+    pub fn set_feed(&self, there_is: bool) {
+        self.feed.store(there_is, Ordering::Relaxed);
+    }
+
+    pub fn has_feed(&self) -> bool {
+        self.feed.load(Ordering::Relaxed)
     }
 
     /// Something may be due, and whose it is is not known.

@@ -1,8 +1,9 @@
 //! Who may do what: bearer tokens with scopes, and how fast.
 //!
 //! A token is looked up in Postgres and remembered for two seconds, so that a revoked one is refused that much
-//! later at the most. While no token was ever made, a listener on loopback lets everybody in: that is a
-//! developer's machine. A listener that others reach never does.
+//! later at the most. While no token was ever made, a listener on loopback lets programs of its machine in: that is
+//! a developer's. It lets no web page in that a browser there shows, and nobody whom a proxy asks for. A listener
+//! that others reach lets nobody in.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,7 +58,7 @@ impl Access {
         stream: &str,
     ) -> Result<(), Problem> {
         let Some(given) = headers.get(header::AUTHORIZATION) else {
-            if self.is_open().await? {
+            if is_of_this_machine(headers) && self.is_open().await? {
                 return Ok(());
             }
             return Err(
@@ -163,10 +164,80 @@ impl Access {
     }
 }
 
+/// Whether a program on this machine asks for itself, as far as a request can show it: no web page, which a
+/// browser names or which comes by a name of its own (DNS rebinding), and nobody whom a proxy asks for.
+fn is_of_this_machine(headers: &HeaderMap) -> bool {
+    const OTHERS: [&str; 6] = [
+        "origin",
+        "sec-fetch-site",
+        "forwarded",
+        "x-forwarded-for",
+        "x-real-ip",
+        "via",
+    ];
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let name = host.map(|host| match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    });
+    matches!(name, Some("127.0.0.1" | "localhost" | "[::1]"))
+        && OTHERS.iter().all(|name| !headers.contains_key(*name))
+}
+
 fn away(error: crate::store::StoreError) -> Problem {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
         "access tokens cannot be read"
     );
     Problem::away()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn asks(headers: &[(&'static str, &'static str)]) -> bool {
+        let headers = headers.iter().map(|(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        });
+        is_of_this_machine(&headers.collect())
+    }
+
+    #[test]
+    fn only_programs_of_this_machine_ask_for_themselves() {
+        for host in [
+            "127.0.0.1:8080",
+            "localhost",
+            "localhost:8080",
+            "[::1]:8080",
+            "[::1]",
+        ] {
+            assert!(asks(&[("host", host)]), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:8080",
+            "127.0.0.1.evil.example",
+            "localhost.evil:1",
+        ] {
+            assert!(!asks(&[("host", host)]), "{host}");
+        }
+        assert!(!asks(&[]));
+        for other in [
+            "origin",
+            "sec-fetch-site",
+            "forwarded",
+            "x-forwarded-for",
+            "via",
+        ] {
+            assert!(!asks(&[("host", "localhost"), (other, "x")]), "{other}");
+        }
+    }
 }

@@ -16,11 +16,11 @@ use axum::routing::post;
 use deadpool_postgres::Pool;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::access::Access;
+use super::places::Places;
 use super::problem::Problem;
 use crate::config::HttpConfig;
 use crate::store::append::{Enqueued, NewEvent};
@@ -29,14 +29,26 @@ use crate::store::log::{LineView, Reader};
 use crate::store::producer::within;
 use crate::store::token::Scope;
 use crate::store::{Database, append};
+use crate::telemetry::span::TraceContext;
 
 /// Events in one request.
 const MOST_EVENTS: usize = 1_000;
+/// What W3C Trace Context asks to be passed on at least.
+const LONGEST_TRACESTATE: usize = 512;
 /// For the request's body to arrive, and for Postgres to answer.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// For a connection to Postgres: whoever waits longer is told to come again.
 pub const POOL_WITHIN: Duration = Duration::from_secs(2);
+/// How long a statement waits for a session that somebody else appends to.
+const LOCK_TIMEOUT: &str = "-c lock_timeout=5s";
+
+/// For connections that requests use: none waits for a lock for long.
+pub fn bound_waits(driver: &mut tokio_postgres::Config) {
+    let options = driver.get_options().unwrap_or_default();
+    driver.options(format!("{options} {LOCK_TIMEOUT}").trim());
+}
+
 /// Events in one answer, unless asked for fewer.
 const PAGE: usize = 100;
 
@@ -46,8 +58,7 @@ pub struct Desk {
     pub pool: Pool,
     /// Where cancel requests go.
     pub database: Database,
-    places: Semaphore,
-    max_body_bytes: usize,
+    places: Places,
 }
 
 impl Desk {
@@ -56,8 +67,7 @@ impl Desk {
             access,
             pool,
             database,
-            places: Semaphore::new(config.max_requests),
-            max_body_bytes: config.max_body_bytes,
+            places: Places::new(config.max_requests, config.max_body_bytes),
         }
     }
 }
@@ -113,47 +123,41 @@ async fn append_events(
     body: Body,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| unreadable(&rejection))?;
-    let Ok(_place) = desk.places.try_acquire() else {
-        return Err(Problem::busy());
-    };
     desk.access.judge(&headers, Scope::Produce, &stream).await?;
-    let body = read_body(body, desk.max_body_bytes).await?;
-    let text = std::str::from_utf8(&body).map_err(|error| unreadable(&error))?;
+    let room = desk.places.body(&headers)?;
+    let body = read_body(body, desk.places.max_body_bytes()).await?;
+    let place = desk.places.request()?;
+    // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
+    let appending = tokio::spawn(async move {
+        let _held = (room, place);
+        append_body(&desk, &stream, &session, &headers, &body).await
+    });
+    appending.await.unwrap_or_else(|_| Err(Problem::failed()))
+}
+
+async fn append_body(
+    desk: &Desk,
+    stream: &str,
+    session: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Response, Problem> {
+    let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
     let many = text.trim_start().starts_with('[');
     let items: Vec<Item<'_>> = if many {
         serde_json::from_str(text).map_err(|error| unreadable(&error))?
     } else {
         vec![serde_json::from_str(text).map_err(|error| unreadable(&error))?]
     };
-    if items.is_empty() || items.len() > MOST_EVENTS {
-        let detail = format!(
-            "a request has 1 to {MOST_EVENTS} events, this one has {}: nothing was enqueued",
-            items.len()
-        );
-        return Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "invalid",
-            detail,
-        ));
-    }
-    if let Some(other) = items
-        .iter()
-        .filter_map(|item| item.session.as_deref())
-        .find(|name| *name != session)
-    {
-        let detail = format!(
-            "an event is of session {other:?} and the path of {session:?}: nothing was enqueued"
-        );
-        return Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "invalid",
-            detail,
-        ));
-    }
-    let traced = trace_of(&headers);
+    check_items(&items, session)?;
+    let traced = trace_of(headers);
     let with_trace: Vec<Option<String>> = items
         .iter()
-        .map(|item| traced.as_ref().and_then(|trace| trace.joined(item.headers)))
+        .map(|item| {
+            traced
+                .as_ref()
+                .and_then(|trace| joined(trace, item.headers))
+        })
         .collect();
     let events: Vec<NewEvent<'_>> = items
         .iter()
@@ -163,17 +167,18 @@ async fn append_events(
             dedupe_key: item.dedupe_key.as_deref(),
             priority: item.priority.unwrap_or(0),
             headers: headers.as_deref().or(item.headers.map(RawValue::get)),
-            ..NewEvent::new(&session, &item.event_type, item.payload.get())
+            ..NewEvent::new(session, &item.event_type, item.payload.get())
         })
         .collect();
+    let _turn = desk.places.session(stream, session).await?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
     let deadline = Instant::now() + ANSWER_WITHIN;
     let appending = async {
         match &*events {
-            [event] => append::enqueue(&**client, &stream, event)
+            [event] => append::enqueue(&**client, stream, event)
                 .await
                 .map(|one| vec![one]),
-            events => append::enqueue_many(&**client, &stream, events).await,
+            events => append::enqueue_many(&**client, stream, events).await,
         }
     };
     let enqueued = within(&client, &desk.database, deadline, appending).await;
@@ -185,6 +190,23 @@ async fn append_events(
         drop(deadpool_postgres::Object::take(client));
     }
     Ok(answer(enqueued?, many))
+}
+
+fn check_items(items: &[Item<'_>], session: &str) -> Result<(), Problem> {
+    let refused = |detail| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail);
+    if items.is_empty() || items.len() > MOST_EVENTS {
+        return Err(refused(format!(
+            "a request has 1 to {MOST_EVENTS} events, this one has {}: nothing was enqueued",
+            items.len()
+        )));
+    }
+    let mut sessions = items.iter().filter_map(|item| item.session.as_deref());
+    match sessions.find(|name| *name != session) {
+        Some(other) => Err(refused(format!(
+            "an event is of session {other:?} and the path of {session:?}: nothing was enqueued"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {
@@ -212,10 +234,7 @@ async fn read_body(body: Body, limit: usize) -> Result<Bytes, Problem> {
         Ok(Err(error)) => {
             let cause = std::error::Error::source(&error);
             if cause.is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>()) {
-                let detail = format!("the body has more than {limit} bytes: nothing was enqueued");
-                let status = StatusCode::PAYLOAD_TOO_LARGE;
-                return Err(Problem::new(status, "payload_too_large", detail)
-                    .hint("send fewer events at once, or raise http.max_body_bytes"));
+                return Err(Problem::too_large(limit));
             }
             let detail = "the body did not arrive whole: nothing was enqueued";
             Err(Problem::new(StatusCode::BAD_REQUEST, "incomplete", detail))
@@ -237,35 +256,33 @@ fn unreadable(error: &dyn std::fmt::Display) -> Problem {
         .hint("send {\"event_type\":…,\"payload\":…}, or an array of such objects")
 }
 
-/// The request's trace context, for events that bring none of their own.
-struct Trace {
-    traceparent: String,
-    tracestate: Option<String>,
-}
-
-fn trace_of(headers: &HeaderMap) -> Option<Trace> {
+/// The request's trace context, for events that bring none of their own; none where it is not well-formed.
+fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
-    Some(Trace {
-        traceparent: text("traceparent")?,
-        tracestate: text("tracestate"),
-    })
+    let trace = TraceContext {
+        traceparent: text("traceparent"),
+        tracestate: text("tracestate").filter(|state| state.len() <= LONGEST_TRACESTATE),
+    };
+    trace.is_well_formed().then_some(trace)
 }
 
-impl Trace {
-    /// An event's headers with it, where they are an object without one.
-    fn joined(&self, headers: Option<&RawValue>) -> Option<String> {
-        let text = headers.map_or("{}", RawValue::get);
-        let mut headers: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(text).ok()?;
-        if headers.contains_key("traceparent") {
-            return None;
-        }
-        headers.insert("traceparent".to_owned(), self.traceparent.clone().into());
-        if let Some(state) = &self.tracestate {
-            headers.insert("tracestate".to_owned(), state.clone().into());
-        }
-        serde_json::to_string(&headers).ok()
+/// An event's headers with the trace context, where they are an object without one.
+fn joined(trace: &TraceContext, headers: Option<&RawValue>) -> Option<String> {
+    let text = headers.map_or("{}", RawValue::get);
+    let mut headers: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).ok()?;
+    if headers.contains_key("traceparent") {
+        return None;
     }
+    for (name, value) in [
+        ("traceparent", &trace.traceparent),
+        ("tracestate", &trace.tracestate),
+    ] {
+        if let Some(value) = value {
+            headers.insert(name.to_owned(), value.clone().into());
+        }
+    }
+    serde_json::to_string(&headers).ok()
 }
 
 #[derive(Deserialize)]
@@ -283,10 +300,8 @@ async fn read_events(
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| unreadable(&rejection))?;
     let Query(range) = range.map_err(|rejection| unreadable(&rejection))?;
-    let Ok(_place) = desk.places.try_acquire() else {
-        return Err(Problem::busy());
-    };
     desk.access.judge(&headers, Scope::Read, &stream).await?;
+    let _place = desk.places.request()?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
     let reading = async {
         let session_id = inspect::find_session(&**client, &stream, &session).await?;
@@ -297,13 +312,7 @@ async fn read_events(
     let read = timeout(ANSWER_WITHIN, reading).await;
     let mut events = match read {
         Ok(Ok(events)) => events,
-        Ok(Err(FindError::Store(error))) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "a log cannot be read"
-            );
-            return Err(Problem::away());
-        }
+        Ok(Err(FindError::Store(error))) => return Err(Problem::of_statement(&error)),
         Ok(Err(missing)) => {
             return Err(Problem::new(
                 StatusCode::NOT_FOUND,

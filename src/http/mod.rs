@@ -7,4 +7,5 @@ pub mod access;
 pub mod events;
 pub mod health;
 pub mod metrics;
+mod places;
 pub mod problem;

@@ -1,9 +1,10 @@
 //! Errors as RFC 9457 problem documents.
 
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::store::StoreError;
 use crate::store::append::AppendError;
 
 /// Seconds after which a refused request may be tried again, where nothing better is known.
@@ -17,7 +18,18 @@ pub struct Problem {
     code: &'static str,
     detail: String,
     hint: Option<String>,
-    header: Option<(HeaderName, HeaderValue)>,
+    told: Told,
+}
+
+/// What a header says of it.
+#[derive(Debug)]
+enum Told {
+    Nothing,
+    /// That a token is wanted.
+    Challenge,
+    RetryAfter {
+        seconds: u64,
+    },
 }
 
 #[derive(Serialize)]
@@ -38,7 +50,7 @@ impl Problem {
             code,
             detail: detail.into(),
             hint: None,
-            header: None,
+            told: Told::Nothing,
         }
     }
 
@@ -51,9 +63,8 @@ impl Problem {
 
     /// Without a token, or with one that is good for nothing.
     pub fn unauthorized(detail: impl Into<String>) -> Self {
-        let challenge = HeaderValue::from_static("Bearer realm=\"lanekeeper\"");
         Self {
-            header: Some((header::WWW_AUTHENTICATE, challenge)),
+            told: Told::Challenge,
             ..Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
         }
     }
@@ -66,10 +77,9 @@ impl Problem {
         after_s: u64,
     ) -> Self {
         Self {
-            header: Some((
-                header::RETRY_AFTER,
-                HeaderValue::from(after_s.max(RETRY_AFTER_S)),
-            )),
+            told: Told::RetryAfter {
+                seconds: after_s.max(RETRY_AFTER_S),
+            },
             ..Self::new(status, code, detail)
         }
     }
@@ -78,6 +88,49 @@ impl Problem {
     pub fn busy() -> Self {
         let detail = "as many requests as this server takes are under way: nothing was done";
         Self::later(StatusCode::TOO_MANY_REQUESTS, "busy", detail, RETRY_AFTER_S)
+    }
+
+    /// A defect of ours.
+    pub fn failed() -> Self {
+        let detail =
+            "the worker failed at this request: the events may or may not have been appended";
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self::new(status, "outcome_unknown", detail)
+            .hint("repeat it with the same message ids, and see the worker's log")
+    }
+
+    /// Somebody else appends to the session for longer than a request waits.
+    pub fn session_busy() -> Self {
+        let detail =
+            "another transaction appends to this session and has not ended: nothing was enqueued";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::later(status, "session_busy", detail, RETRY_AFTER_S)
+    }
+
+    pub fn too_large(limit: usize) -> Self {
+        let detail = format!("the body has more than {limit} bytes: nothing was enqueued");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail)
+            .hint("send fewer events at once, or raise http.max_body_bytes")
+    }
+
+    /// What a statement's failure means for a request.
+    pub fn of_statement(error: &StoreError) -> Self {
+        match error.sqlstate() {
+            // lock_not_available
+            Some("55P03") => return Self::session_busy(),
+            // Data exceptions: a NUL in a name, say.
+            Some(code) if code.starts_with("22") => {
+                let detail =
+                    "Postgres does not take a name or a text of this request: nothing was done";
+                return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail);
+            }
+            _ => {}
+        }
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            "a request could not be carried out"
+        );
+        Self::away()
     }
 
     /// Postgres is away or too slow, before anything was asked of it.
@@ -104,8 +157,11 @@ impl From<AppendError> for Problem {
             AppendError::NotJson(_) => (unprocessable, "not_json"),
             AppendError::TooDeep(_) => (unprocessable, "too_deep"),
             AppendError::NulCharacter(_) => (unprocessable, "nul_character"),
+            AppendError::Store(statement) if !error.is_outcome_unknown() => {
+                return Self::of_statement(statement);
+            }
             AppendError::TimedOut | AppendError::Remote(_) | AppendError::Store(_) => {
-                return Self::of_store(&error);
+                return Self::outcome_unknown(&error);
             }
         };
         Self {
@@ -116,30 +172,16 @@ impl From<AppendError> for Problem {
 }
 
 impl Problem {
-    fn of_store(error: &AppendError) -> Self {
+    fn outcome_unknown(error: &AppendError) -> Self {
         // Details of the server are for the worker's log.
         tracing::warn!(
             error = error as &dyn std::error::Error,
-            "a request could not be carried out"
+            "it is not known whether a request was carried out"
         );
-        if error.is_outcome_unknown() {
-            let detail = "Postgres did not answer: the events may or may not have been appended";
-            let hint = "repeat the request with the same message ids or dedupe keys: what is there is not appended again";
-            return Self::later(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "outcome_unknown",
-                detail,
-                RETRY_AFTER_S,
-            )
-            .hint(hint);
-        }
-        let detail = "Postgres refused it for now: nothing was appended";
-        Self::later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "unavailable",
-            detail,
-            RETRY_AFTER_S,
-        )
+        let detail = "Postgres did not answer: the events may or may not have been appended";
+        let hint = "repeat the request with the same message ids or dedupe keys: what is there is not appended again";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::later(status, "outcome_unknown", detail, RETRY_AFTER_S).hint(hint)
     }
 }
 
@@ -156,8 +198,16 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.status, kind, body).into_response();
-        if let Some((name, value)) = self.header {
-            response.headers_mut().insert(name, value);
+        let headers = response.headers_mut();
+        match self.told {
+            Told::Nothing => {}
+            Told::Challenge => {
+                let challenge = HeaderValue::from_static("Bearer realm=\"lanekeeper\"");
+                headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Told::RetryAfter { seconds } => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            }
         }
         response
     }

@@ -1,6 +1,6 @@
 //! Access tokens of the HTTP API.
 //!
-//! A token is `lk_ID_SECRET`: the number of its row, and 61 characters of which Postgres keeps only the SHA-256.
+//! A token is `lk_ID_SECRET`: the number of its row, and 64 characters of which Postgres keeps only the SHA-256.
 
 use std::fmt;
 use std::str::FromStr;

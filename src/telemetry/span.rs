@@ -32,6 +32,11 @@ impl TraceContext {
             .unwrap_or_default()
     }
 
+    /// Whether a tracer could continue it.
+    pub fn is_well_formed(&self) -> bool {
+        self.remote().is_some()
+    }
+
     fn of(span: &SpanContext) -> Self {
         let flags = span.trace_flags() & TraceFlags::SAMPLED;
         let state = span.trace_state().header();

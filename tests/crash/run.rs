@@ -61,6 +61,14 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     producers.stop().await;
 
     let deadline = Instant::now() + DELIVERED_WITHIN;
+    // What a producer gave up may still be at it, and commit.
+    while scene.appending().await > 0 {
+        assert!(
+            Instant::now() < deadline,
+            "a producer's transaction does not end"
+        );
+        sleep(Duration::from_millis(20)).await;
+    }
     while scene.unsettled().await > 0 {
         if Instant::now() > deadline {
             panic!("not delivered in time\n{}", scene.despair().await);

@@ -211,6 +211,14 @@ impl Scene {
         process.expect("an employee").signal(signal);
     }
 
+    /// Producers' transactions that are open at the server, whoever still waits for them.
+    pub async fn appending(&self) -> i64 {
+        let query = "SELECT count(*) FROM pg_stat_activity
+                     WHERE datname = current_database() AND state <> 'idle' AND query LIKE '%lanekeeper.enqueue%'
+                       AND pid <> pg_backend_pid()";
+        self.client.query_one(query, &[]).await.unwrap().get(0)
+    }
+
     /// Events that pass a filter and are not settled.
     pub async fn unsettled(&self) -> i64 {
         let query = "SELECT count(*) FROM lanekeeper.lane_status WHERE head_seq IS NOT NULL";

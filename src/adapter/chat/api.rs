@@ -13,7 +13,8 @@ use url::Url;
 
 use crate::adapter::{Environment, SettingsError, Verdict, excerpt, http};
 
-const KEPT_BYTES: usize = 64 * 1024;
+/// Platforms repeat a message in their answer, some of them several times as large.
+const KEPT_BYTES: usize = 4 << 20;
 const QUOTED_CHARS: usize = 300;
 /// Until the end of an answer's body: what a message is called stands there.
 const BODY_WITHIN: Duration = Duration::from_secs(10);

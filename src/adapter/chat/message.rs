@@ -97,10 +97,7 @@ impl Reading {
         let payload: Value = serde_json::from_str(payload)
             .map_err(|error| format!("the payload cannot be read, nothing was sent: {error}"))?;
         let text = self
-            .texts
-            .iter()
-            .filter_map(|pointer| payload.pointer(pointer)?.as_str())
-            .find(|text| !text.trim().is_empty())
+            .text(&payload)
             .ok_or_else(|| {
                 format!(
                     "the payload has no text at {}, nothing was sent: name its place with text_from",
@@ -122,6 +119,13 @@ impl Reading {
             key,
             is_final,
         })
+    }
+
+    fn text<'p>(&self, payload: &'p Value) -> Option<&'p str> {
+        let texts = self.texts.iter();
+        texts
+            .filter_map(|pointer| payload.pointer(pointer)?.as_str())
+            .find(|text| !text.trim().is_empty())
     }
 
     /// Where this payload goes.
@@ -153,6 +157,10 @@ impl Reading {
         let (Some(key), is_final) = self.version(&payload) else {
             return Role::Whole;
         };
+        // What has nothing to say makes nothing needless.
+        if self.text(&payload).is_none() {
+            return Role::Whole;
+        }
         // Two chats are two messages.
         let Ok(target) = self.target(&payload) else {
             return Role::Whole;
@@ -223,13 +231,25 @@ mod tests {
         let role = |payload: &str| reading().role(payload);
         let key = "1\nk".to_owned();
         let progress = Role::Progress { key: key.clone() };
-        assert_eq!(role(r#"{"chat_id": 1, "message_key": "k"}"#), progress);
         assert_eq!(
-            role(r#"{"chat_id": 1, "message_key": "k", "final": true}"#),
+            role(r#"{"chat_id": 1, "message_key": "k", "text": "a"}"#),
+            progress
+        );
+        assert_eq!(
+            role(r#"{"chat_id": 1, "message_key": "k", "text": "a", "final": true}"#),
             Role::Final { key }
         );
-        assert_ne!(role(r#"{"chat_id": 2, "message_key": "k"}"#), progress);
-        for whole in [r#"{"chat_id": 1}"#, r#"{"message_key": "k"}"#, "nonsense"] {
+        assert_ne!(
+            role(r#"{"chat_id": 2, "message_key": "k", "text": "a"}"#),
+            progress
+        );
+        for whole in [
+            r#"{"chat_id": 1, "text": "a"}"#,
+            r#"{"message_key": "k", "text": "a"}"#,
+            // It must not take the place of a version that says something.
+            r#"{"chat_id": 1, "message_key": "k", "final": true}"#,
+            "nonsense",
+        ] {
             assert_eq!(role(whole), Role::Whole, "{whole}");
         }
     }

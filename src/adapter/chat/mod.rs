@@ -222,10 +222,14 @@ impl<P: Platform> Chat<P> {
                 }
                 entered
             }
-            (Outcome::Done, Step::Send { .. }, Some(_))
-            | (Outcome::Missing, Step::Send { .. }, _) => {
-                let error = "sent, but the answer does not say what the message is called";
-                return Verdict::retry(error);
+            // Sent, and nobody knows what it is called: to send it again would be worse than not to be able to
+            // edit it. What its key says next is a message of its own.
+            (Outcome::Done, Step::Send { .. }, Some(_)) => {
+                self.steps.change(id, |done| done.parts.push(part));
+                Ok(())
+            }
+            (Outcome::Missing, Step::Send { .. }, _) => {
+                return Verdict::retry("the platform knows no message that was not sent yet");
             }
             // It is sent anew.
             (Outcome::Missing, Step::Edit { .. }, Some(name)) => {

@@ -3,6 +3,7 @@
 //! | answer | outcome |
 //! |---|---|
 //! | `ok` | sent, or done |
+//! | 200 that cannot be read | done: sent, and nobody knows what it is called |
 //! | 429 with `retry_after` | throttled: this chat alone, for Telegram does not say more |
 //! | 400 message is not modified | done: it shows that already |
 //! | 400 message to edit not found, can't be edited | missing: a new one is sent |
@@ -42,9 +43,12 @@ pub(super) fn judge(
     if answer.status == 200 && body["ok"] == true {
         return match body["result"]["message_id"].as_i64() {
             Some(id) => Ok(Said::Message { id }),
-            None if body["result"] == true => Ok(Said::Yes),
-            None => Err(retry(api.describe(answer, Some("a message without an id")))),
+            // Also where nothing says what it is called: another request would be another message.
+            None => Ok(Said::Yes),
         };
+    }
+    if answer.status == 200 && body.is_null() {
+        return Ok(Said::Yes);
     }
     let description = body["description"].as_str();
     let told = api.describe(answer, description);

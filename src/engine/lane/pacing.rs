@@ -33,6 +33,8 @@ const LINE_INTERVALS: u32 = 10;
 const LONGEST_LINE: Duration = Duration::from_secs(30);
 /// A wait that is worth another look at the log before it ends.
 const LOOKS_AGAIN: Duration = Duration::from_millis(250);
+/// How soon a lane that waits notices that its subscription was paused.
+const LOOKS_AT_ROUTE: Duration = Duration::from_millis(250);
 /// How long before its turn it looks: a round trip to Postgres, and time to spare.
 const LOOK_AHEAD: Duration = Duration::from_millis(50);
 
@@ -164,12 +166,8 @@ impl Runner {
                         self.turn = Some(turn);
                         return Err(Ending::Rests(until));
                     }
-                    tokio::select! {
-                        biased;
-                        () = stopping.cancelled() => {
-                            return Err(Ending::Stopped(Stop::new(Operation::Release)));
-                        }
-                        () = sleep_until(until) => {}
+                    if let Some(stop) = self.wait(until).await {
+                        return Err(Ending::Stopped(stop));
                     }
                 }
                 Answer::Later { after, bucket } => {
@@ -215,11 +213,27 @@ impl Runner {
 
     /// Sleeps until shortly before its turn, with nothing fetched. What it does then.
     pub(super) async fn sleep_before(&self, until: Instant) -> Stop {
-        tokio::select! {
-            biased;
-            () = self.context.stopping.cancelled() => Stop::new(Operation::Release),
-            // There is something: its head has not been passed.
-            () = sleep_until(until - LOOK_AHEAD) => Stop::new(Operation::Finish),
+        let ended = self.wait(until - LOOK_AHEAD).await;
+        // There is something: its head has not been passed.
+        ended.unwrap_or_else(|| Stop::new(Operation::Finish))
+    }
+
+    /// Sleeps until then; why the lane is let go instead, where the worker stops or the subscription is paused,
+    /// removed or changed meanwhile.
+    async fn wait(&self, until: Instant) -> Option<Stop> {
+        loop {
+            if self.route.is_replaced() {
+                return Some(Stop::new(Operation::Yield));
+            }
+            let look_at = until.min(Instant::now() + LOOKS_AT_ROUTE);
+            tokio::select! {
+                biased;
+                () = self.context.stopping.cancelled() => return Some(Stop::new(Operation::Release)),
+                () = sleep_until(look_at) => {}
+            }
+            if look_at == until {
+                return None;
+            }
         }
     }
 

@@ -29,6 +29,14 @@ async fn once_there_is_a_token_every_request_needs_one_that_is_good_for_it() {
         201,
         "a developer's machine"
     );
+    for (name, value) in [("origin", "https://evil.example"), ("host", "evil.example")] {
+        let page = site
+            .events(Method::POST, "runs", "s")
+            .header(name, value)
+            .body(EVENT);
+        let refused = Answer::of(page.send().await.unwrap()).await;
+        refused.assert_problem(401, "unauthorized");
+    }
     let producer = site
         .token(&["ci", "--scope", "produce", "--stream", "runs"])
         .await;

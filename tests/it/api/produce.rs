@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::site::{Answer, Site};
 use crate::process::plant::LIMIT;
@@ -136,6 +137,9 @@ async fn what_cannot_be_taken_is_refused_with_its_reason_and_appends_nothing() {
         println!("{} {}", body.get(..60).unwrap_or(body), answer.body);
         answer.assert_problem(status, code);
     }
+    site.post("%00", event).await.assert_problem(422, "invalid");
+    let nul = r#"{"event_type":"a\u0000","payload":1}"#;
+    site.post("s", nul).await.assert_problem(422, "invalid");
     let long = "x".repeat(513);
     site.post(&long, event).await.assert_problem(422, "invalid");
     let unknown = site.events(Method::POST, "nowhere", "s").body(event);
@@ -162,21 +166,23 @@ async fn what_cannot_be_taken_is_refused_with_its_reason_and_appends_nothing() {
 async fn more_requests_than_the_server_takes_are_told_to_come_again() {
     let site = Site::open(&[("LANEKEEPER_HTTP__MAX_REQUESTS", "2")]).await;
     let event = r#"{"event_type":"a","payload":1}"#;
-    assert_eq!(site.post("s", event).await.status, 201);
-    // A producer that keeps its transaction open holds its session's other appends.
+    for session in ["s", "t"] {
+        assert_eq!(site.post(session, event).await.status, 201);
+    }
+    // A producer that keeps its transaction open holds its sessions' other appends.
     let blocker = crate::support::connect(&site.plant.url).await;
     blocker
-        .batch_execute("BEGIN; SELECT lanekeeper.enqueue('runs', 's', 'a', '2')")
+        .batch_execute(
+            "BEGIN; SELECT lanekeeper.enqueue('runs', 's', 'a', '2');
+             SELECT lanekeeper.enqueue('runs', 't', 'a', '2')",
+        )
         .await
         .unwrap();
     let (waiting, ()) = tokio::join!(
-        async { tokio::join!(site.post("s", event), site.post("s", event)) },
+        async { tokio::join!(site.post("s", event), site.post("t", event)) },
         async {
-            wait_until(LIMIT, "both wait for the lock", async || {
-                let waiting = "SELECT count(*) FROM pg_locks
-                    WHERE NOT granted AND locktype = 'advisory'
-                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-                site.plant.count(waiting).await == 2
+            wait_until(LIMIT, "both wait for their locks", async || {
+                site.plant.count(WAITING).await == 2
             })
             .await;
             let refused = site.post("elsewhere", event).await;
@@ -185,12 +191,84 @@ async fn more_requests_than_the_server_takes_are_told_to_come_again() {
             blocker.batch_execute("COMMIT").await.unwrap();
         }
     );
-    let mut seqs =
-        [&waiting.0.body["seq"], &waiting.1.body["seq"]].map(|seq| seq.as_i64().unwrap());
-    seqs.sort_unstable();
-    assert_eq!(seqs, [3, 4]);
+    for answer in [waiting.0, waiting.1] {
+        assert_eq!((answer.status, &answer.body["seq"]), (201, &json!(3)));
+    }
     assert_eq!(site.post("elsewhere", event).await.status, 201);
     assert!(site.worker.stop().await.success());
+}
+
+/// Backends of this database that wait for an append lock.
+const WAITING: &str = "SELECT count(*) FROM pg_locks
+    WHERE NOT granted AND locktype = 'advisory'
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_somebody_keeps_open_holds_up_no_other_and_no_more_than_a_connection() {
+    let site = Site::open(&[]).await;
+    let event = r#"{"event_type":"a","payload":1}"#;
+    assert_eq!(site.post("s", event).await.status, 201);
+    let blocker = crate::support::connect(&site.plant.url).await;
+    blocker
+        .batch_execute("BEGIN; SELECT lanekeeper.enqueue('runs', 's', 'a', '2')")
+        .await
+        .unwrap();
+    let address = site.worker.http().replace("http://", "");
+    let patient = site.post("s", event);
+    let others = async {
+        wait_until(LIMIT, "one waits for the lock", async || {
+            site.plant.count(WAITING).await == 1
+        })
+        .await;
+        // Clients that give up, as hook calls do.
+        for _ in 0..20 {
+            let mut connection = tokio::net::TcpStream::connect(&address).await.unwrap();
+            let request = format!(
+                "POST /v1/streams/runs/sessions/s/events HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{event}",
+                event.len()
+            );
+            connection.write_all(request.as_bytes()).await.unwrap();
+            drop(connection);
+            assert_eq!(site.post("elsewhere", event).await.status, 201);
+        }
+        assert_eq!(
+            site.plant.count(WAITING).await,
+            1,
+            "one connection waits for it"
+        );
+        let reader = site.token(&["reader", "--scope", "read"]).await;
+        let read = site.read("elsewhere", "").bearer_auth(reader);
+        assert_eq!(read.send().await.unwrap().status(), 200);
+    };
+    let (answer, ()) = tokio::join!(patient, others);
+    answer.assert_problem(503, "session_busy");
+    assert!(answer.retry_after.is_some());
+    blocker.batch_execute("ROLLBACK").await.unwrap();
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_under_way_when_the_worker_is_told_to_stop_is_answered() {
+    let site = Site::open(&[]).await;
+    let event = r#"{"event_type":"a","payload":1}"#;
+    let address = site.worker.http().replace("http://", "");
+    let mut connection = tokio::net::TcpStream::connect(&address).await.unwrap();
+    let head = format!(
+        "POST /v1/streams/runs/sessions/s/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        event.len()
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    // The worker has the request's head when a later request has been answered.
+    assert_eq!(site.post("other", event).await.status, 201);
+    site.worker.signal(rustix::process::Signal::TERM);
+    wait_until(LIMIT, "it stops", async || {
+        site.worker.logged("worker stopped")
+    })
+    .await;
+    connection.write_all(event.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,13 +295,22 @@ async fn the_requests_trace_goes_on_with_the_event_unless_that_has_its_own() {
     assert_eq!(contexts, [Some(request), Some(own)]);
     let kept = "SELECT count(*) FROM lanekeeper.event WHERE headers ->> 'h' = '1'";
     assert_eq!(site.plant.count(kept).await, 1);
+    for bad in ["garbage", "00-0-0-00"] {
+        let posted = site
+            .events(Method::POST, "runs", "bad")
+            .header("traceparent", bad)
+            .body(r#"{"event_type":"a","payload":1}"#);
+        assert_eq!(posted.send().await.unwrap().status(), 201);
+    }
+    let kept =
+        "SELECT count(*) FROM lanekeeper.event AS e JOIN lanekeeper.session AS s USING (session_id)
+                WHERE s.name = 'bad' AND e.headers IS NOT NULL";
+    assert_eq!(site.plant.count(kept).await, 0);
     assert!(site.worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_does_not_come_whole_appends_nothing() {
-    use tokio::io::AsyncWriteExt;
-
     let site = Site::open(&[]).await;
     let address = site.worker.http().replace("http://", "");
     let mut connection = tokio::net::TcpStream::connect(address).await.unwrap();
