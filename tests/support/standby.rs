@@ -1,7 +1,8 @@
 //! A streaming replica of a private server, that can be promoted.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,18 +34,23 @@ impl Server {
             self.port(),
             config.get_user().unwrap()
         );
-        let copied = Command::new(self.postgres.binaries().program("pg_basebackup"))
-            .args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync"])
-            .args(["-d", &source, "-D"])
-            .arg(home.join("postgres"))
-            .output()
-            .await
-            .unwrap();
-        assert!(
-            copied.status.success(),
-            "{}",
-            String::from_utf8_lossy(&copied.stderr)
-        );
+        let program = self.postgres.binaries().program("pg_basebackup");
+        if program.exists() {
+            let copied = Command::new(program)
+                .args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync"])
+                .args(["-d", &source, "-D"])
+                .arg(home.join("postgres"))
+                .output()
+                .await
+                .unwrap();
+            assert!(
+                copied.status.success(),
+                "{}",
+                String::from_utf8_lossy(&copied.stderr)
+            );
+        } else {
+            self.copy_by_hand(&home.join("postgres"), &source).await;
+        }
         let owner = fs::metadata(self.postgres.home().join("postgres")).unwrap();
         give(&home, owner.uid(), owner.gid());
         let standby = Self::on(dir).await;
@@ -68,11 +74,53 @@ impl Server {
         standby
     }
 
+    /// What `pg_basebackup` does, for packages of the server that come without it. PostgreSQL 15 and later.
+    async fn copy_by_hand(&self, to: &Path, source: &str) {
+        let client = connect(&self.url).await;
+        client
+            .query_one("SELECT pg_backup_start('standby', true)", &[])
+            .await
+            .unwrap();
+        copy(&self.postgres.home().join("postgres"), to);
+        let stop = "SELECT labelfile FROM pg_backup_stop(false)";
+        let label: String = client.query_one(stop, &[]).await.unwrap().get(0);
+        fs::write(to.join("backup_label"), label).unwrap();
+        fs::write(to.join("standby.signal"), "").unwrap();
+        let settings = to.join("postgresql.auto.conf");
+        let before = fs::read_to_string(&settings).unwrap();
+        fs::write(settings, format!("{before}primary_conninfo = '{source}'\n")).unwrap();
+        // Only the owner may enter it.
+        fs::set_permissions(to, Permissions::from_mode(0o700)).unwrap();
+    }
+
     /// Makes a standby the server; returns when it takes writes.
     pub async fn promote(&self) {
         let client = connect(&self.url).await;
         let promoted = client.query_one("SELECT pg_promote()", &[]).await.unwrap();
         assert!(promoted.get::<_, bool>(0), "not within a minute");
+    }
+}
+
+/// Copies a folder that is written to meanwhile: what is gone when it is its turn is left out.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().expect("an entry has a name");
+        if name.to_string_lossy().starts_with("postmaster.") {
+            continue;
+        }
+        let target = to.join(name);
+        if path.is_dir() {
+            copy(&path, &target);
+        } else if let Err(error) = fs::copy(&path, target) {
+            assert_eq!(
+                error.kind(),
+                ErrorKind::NotFound,
+                "{}: {error}",
+                path.display()
+            );
+        }
     }
 }
 

@@ -21,6 +21,8 @@ async fn a_hook_call_goes_to_the_worker_or_waits_in_the_spool_until_there_is_one
             ("LANEKEEPER_URL", url),
             ("LANEKEEPER_TOKEN", &token),
             ("LANEKEEPER_SPOOL__DIR", folder),
+            // Enough for a loaded machine.
+            ("LANEKEEPER_HOOK__TIMEOUT_MS", "5000"),
         ];
         run(arguments, &variables, input).await
     };
