@@ -23,13 +23,13 @@ mod pacing;
 mod read;
 mod sending;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 pub(super) use self::read::{Unread, read_letter};
 
@@ -37,6 +37,7 @@ use self::pacing::Turn;
 use super::budget::Share;
 use super::claimer::{LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
+use super::handler::Destination;
 use super::pace::Place;
 use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
@@ -59,16 +60,15 @@ const BUSY_WAITS_MS: [u64; 5] = [1, 2, 4, 8, 16];
 const BUSY_DELAY: Duration = Duration::from_millis(250);
 /// Until a payload that could not be read is tried again.
 const UNREAD_DELAY: Duration = Duration::from_secs(1);
+
 /// A lane that was claimed, with its first events.
 pub struct Lane {
     pub claimed: ClaimedLane,
     pub route: Arc<Route>,
-    pub adapter: Arc<dyn Adapter>,
     pub events: Vec<FetchedEvent>,
     pub share: Share,
     /// Where there is a limit.
     pub place: Option<Arc<Place>>,
-    pub context: Arc<LaneContext>,
 }
 
 /// How a batch ended.
@@ -82,27 +82,39 @@ enum Ending {
     Lost,
 }
 
-/// Runs a lane until it is let go or the claim is lost.
-pub async fn run(lane: Lane) {
+/// Runs lanes of one connection until each is let go or the claim is lost.
+pub async fn run(lanes: Vec<Lane>, context: Arc<LaneContext>) {
+    let _guard = PanicGuard(&context.trust);
+    let running: FuturesUnordered<_> = lanes
+        .into_iter()
+        .map(|lane| run_one(lane, &context))
+        .collect();
+    tokio::select! {
+        biased;
+        // Dropping the other arm is right here: the locks are gone, nothing may be settled.
+        () = context.trust.lost().cancelled() => {}
+        () = running.collect::<()>() => {}
+    }
+}
+
+async fn run_one(lane: Lane, context: &LaneContext) {
     let Lane {
         claimed,
         route,
-        adapter,
         events,
         share,
         place,
-        context,
     } = lane;
+    let Destination::Adapter(adapter) = &route.destination else {
+        unreachable!("handlers' routes are walked elsewhere")
+    };
     CrashPoint::Held.pass();
     let progress = Progress::of(&claimed);
-    let session = Arc::clone(&claimed.session);
-    let trust = Arc::clone(&context.trust);
-    let _guard = PanicGuard(Arc::clone(&trust));
+    let now = Instant::now();
     let mut runner = Runner {
         claimed,
-        session,
-        route,
-        adapter,
+        route: &route,
+        adapter: &**adapter,
         context,
         place,
         progress,
@@ -110,24 +122,17 @@ pub async fn run(lane: Lane) {
         delivered: 0,
         accepted: 0,
         filtered: 0,
-        claimed_at: Instant::now(),
-        settled_at: Instant::now(),
-        aborted: None,
+        claimed_at: now,
+        settled_at: now,
     };
-    tokio::select! {
-        biased;
-        // Dropping the other arm is right here: the locks are gone, nothing may be settled.
-        () = trust.lost().cancelled() => {}
-        () = runner.drive(events, share) => {}
-    }
+    runner.drive(events, share).await;
 }
 
-struct Runner {
+struct Runner<'a> {
     claimed: ClaimedLane,
-    session: Arc<str>,
-    route: Arc<Route>,
-    adapter: Arc<dyn Adapter>,
-    context: Arc<LaneContext>,
+    route: &'a Arc<Route>,
+    adapter: &'a dyn Adapter,
+    context: &'a LaneContext,
     place: Option<Arc<Place>>,
     progress: Progress,
     /// Its place in the line of a limit.
@@ -139,11 +144,9 @@ struct Runner {
     filtered: u64,
     claimed_at: Instant,
     settled_at: Instant,
-    /// Made at the first delivery and kept: it is polled beside every one.
-    aborted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-impl Runner {
+impl Runner<'_> {
     async fn drive(&mut self, events: Vec<FetchedEvent>, share: Share) {
         if self.claimed.parked || !self.claimed.retry_in.is_zero() {
             // The lane's own token is elsewhere: in the future, or with whoever unparks it.
@@ -198,9 +201,11 @@ impl Runner {
         let steps = plan(&events, self.route.merging());
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
-            match self.letters(event.seq).await {
-                Ending::Passed => {}
-                ending => return ending,
+            if self.progress.is_requeued_before(event.seq) {
+                match Box::pin(self.letters(event.seq)).await {
+                    Ending::Passed => {}
+                    ending => return ending,
+                }
             }
             match step {
                 Step::Filtered => {
@@ -221,11 +226,16 @@ impl Runner {
                 return ending;
             }
         }
-        if nothing_left {
-            // What they were to come behind is gone from the log, or was filtered.
-            return self.letters(i64::MAX).await;
+        // What they were to come behind may be gone from the log, or was filtered.
+        let behind = if nothing_left {
+            i64::MAX
+        } else {
+            self.progress.next_seq()
+        };
+        if self.progress.is_requeued_before(behind) {
+            return Box::pin(self.letters(behind)).await;
         }
-        self.letters(self.progress.next_seq()).await
+        Ending::Passed
     }
 
     /// Delivers the requeued dead letters that come before this event, one at a time.
@@ -287,9 +297,14 @@ impl Runner {
         } else {
             None
         };
-        let _part = match self.part(&fetched).await {
-            Ok(part) => part,
-            Err(ending) => return ending,
+        // What few deliveries need is boxed here and below: each lane has room for the whole of this future.
+        let _part = if fetched.payload.is_none() {
+            match Box::pin(self.part(&fetched)).await {
+                Ok(part) => Some(part),
+                Err(ending) => return ending,
+            }
+        } else {
+            None
         };
         let event = match self.event(fetched).await {
             Ok(event) => event,
@@ -303,12 +318,14 @@ impl Runner {
             }
         };
         let buckets = self.buckets(&event);
-        if let Err(ending) = self.pace(&buckets).await {
-            return ending;
-        }
-        let probe = match self.admit().await {
-            Ok(probe) => probe,
-            Err(ending) => return ending,
+        let probe = if buckets.is_empty() && self.is_free() {
+            self.turn = None;
+            false
+        } else {
+            match Box::pin(self.clear(&buckets)).await {
+                Ok(probe) => probe,
+                Err(ending) => return ending,
+            }
         };
         if !self.context.trust.holds() {
             return Ending::Lost;
@@ -330,9 +347,13 @@ impl Runner {
             Ok(verdict) => verdict,
             Err(ending) => return ending,
         };
-        let context = &self.context;
         // Before anything else: others are about to send.
-        self.report(&verdict, &buckets, probe).await;
+        let learned = self.adapter.learned();
+        let news = verdict != Verdict::Accepted || !self.context.limiter().all_is_well();
+        if news || !learned.is_empty() {
+            Box::pin(self.report(learned, &verdict, &buckets, probe)).await;
+        }
+        let context = self.context;
         self.accepted += u64::from(verdict == Verdict::Accepted);
         let judgement = self
             .progress
@@ -358,7 +379,7 @@ impl Runner {
             Judgement::Passed => Ending::Passed,
             Judgement::Stopped(stop) => Ending::Stopped(stop),
             Judgement::Gone { reason, stop } => {
-                self.context.pause(&self.route.subscription, &reason).await;
+                Box::pin(self.context.pause(&self.route.subscription, &reason)).await;
                 Ending::Stopped(stop)
             }
         }
@@ -401,7 +422,7 @@ impl Runner {
         let reply = settled.await.ok()?;
         if reply.settled == Settled::Lost {
             tracing::warn!(
-                subscription = %subscription.name, session = %self.session,
+                subscription = %subscription.name, session = %self.claimed.session,
                 "lane lost: somebody else settled it; what was delivered may be delivered again"
             );
             return Some(reply);
@@ -413,7 +434,7 @@ impl Runner {
     }
 }
 
-impl Runner {
+impl Runner<'_> {
     /// Counts what a settlement put on record.
     fn count(&mut self, outcomes: &[&'static str]) {
         let instruments = &self.route.instruments;
@@ -426,9 +447,9 @@ impl Runner {
 }
 
 /// Ends the trust if a lane's task ends by a panic: what the lane holds would else be held for ever.
-struct PanicGuard(Arc<Trust>);
+struct PanicGuard<'a>(&'a Trust);
 
-impl Drop for PanicGuard {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.lose();

@@ -41,6 +41,7 @@ mod route;
 mod sent_messages;
 mod settings;
 mod shared;
+mod signal;
 mod survey;
 mod transactional;
 mod trust;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::budget::{Allowance, Budget, Share};
 use super::claimer::Request;
@@ -20,6 +19,7 @@ use super::pace::Counts;
 use super::places::{HeldLanes, Places};
 use super::route::{Route, RouteTable, reserve};
 use super::settings::WorkerSettings;
+use super::signal::Signal;
 use super::survey::Survey;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
@@ -52,9 +52,9 @@ pub struct Shared {
     pub given_up: GivenUp,
     pub vital_signs: VitalSigns,
     /// No more claims; held lanes finish the event that they deliver.
-    pub stopping: CancellationToken,
+    pub stopping: Arc<Signal>,
     /// Running deliveries are dropped and their lanes handed back.
-    pub aborting: CancellationToken,
+    pub aborting: Arc<Signal>,
     routes: watch::Sender<Arc<RouteTable>>,
     counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,
@@ -97,8 +97,8 @@ impl Shared {
             idle: Idle::default(),
             given_up: GivenUp::default(),
             vital_signs: VitalSigns::default(),
-            stopping: CancellationToken::new(),
-            aborting: CancellationToken::new(),
+            stopping: Arc::default(),
+            aborting: Arc::default(),
             routes: watch::Sender::default(),
             counts,
             limiter,
@@ -191,8 +191,8 @@ impl Shared {
             settings: Arc::clone(&self.settings),
             trust,
             requests,
-            stopping: self.stopping.clone(),
-            aborting: self.aborting.clone(),
+            stopping: Arc::clone(&self.stopping),
+            aborting: Arc::clone(&self.aborting),
             suspects: Arc::clone(&self.suspects),
             budget: Arc::clone(&self.budget),
             allowance: Arc::clone(&self.allowance),
@@ -207,8 +207,8 @@ pub struct LaneContext {
     pub settings: Arc<WorkerSettings>,
     pub trust: Arc<Trust>,
     pub requests: mpsc::UnboundedSender<Request>,
-    pub stopping: CancellationToken,
-    pub aborting: CancellationToken,
+    pub stopping: Arc<Signal>,
+    pub aborting: Arc<Signal>,
     /// One at a time: events that outlived a worker.
     pub suspects: Arc<Semaphore>,
     /// For payloads that are read when their turn comes.

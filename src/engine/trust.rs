@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
+use super::signal::Signal;
 use crate::mutation::Mutation;
 
 /// The trust in one connection's locks.
@@ -21,7 +21,7 @@ pub struct Trust {
     window: Duration,
     /// Microseconds from `origin` to the asking of the last question that was answered.
     confirmed: AtomicU64,
-    lost: CancellationToken,
+    lost: Signal,
 }
 
 impl Trust {
@@ -31,7 +31,7 @@ impl Trust {
             origin: Instant::now(),
             window,
             confirmed: AtomicU64::new(0),
-            lost: CancellationToken::new(),
+            lost: Signal::default(),
         }
     }
 
@@ -60,7 +60,7 @@ impl Trust {
     }
 
     /// Cancelled when trust is gone, for good.
-    pub fn lost(&self) -> &CancellationToken {
+    pub fn lost(&self) -> &Signal {
         &self.lost
     }
 

@@ -1,4 +1,4 @@
-//! Claiming lanes: one call of `lanekeeper.claim`, and its result.
+//! Claiming lanes: one call of `lanekeeper.claim_lanes`, and its result.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ pub struct ClaimedLane {
     pub token: Token,
     pub session_id: i64,
     pub session: Arc<str>,
+    /// Version and step in one: one more with each settlement.
     pub version: i64,
     /// Everything up to this seq is settled.
     pub cursor: i64,
@@ -88,7 +89,7 @@ pub struct Claimed {
 
 pub const CLAIM: &str = include_str!("sql/claim.sql");
 
-/// Prepares `lanekeeper.claim` for a lane connection.
+/// Prepares `lanekeeper.claim_lanes` for a lane connection.
 ///
 /// # Errors
 /// Where the schema lacks it.
@@ -159,9 +160,9 @@ pub async fn claim(
 }
 
 fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
-    let bounds: Vec<Timestamp> = row.get(14);
-    let bound_ids: Vec<i64> = row.get(15);
-    let due_in_ms: Option<Vec<Option<i64>>> = row.get(16);
+    let bounds: Vec<Timestamp> = row.get(10);
+    let bound_ids: Vec<i64> = row.get(11);
+    let due_in_ms: Option<Vec<Option<i64>>> = row.get(12);
     let due_in_ms = due_in_ms.unwrap_or_else(|| vec![None; routes.len()]);
     routes
         .iter()
@@ -175,7 +176,8 @@ fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
         .collect()
 }
 
-/// One per token that was taken: the arrays are of one length.
+/// One per token that was taken: the arrays are of one length, but for routes and priorities that all have
+/// in common.
 fn lanes(row: &Row) -> Vec<ClaimedLane> {
     let lane_ids: Vec<i64> = row.get(0);
     if lane_ids.is_empty() {
@@ -190,17 +192,13 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
     let versions: Vec<i64> = row.get(7);
     let cursors: Vec<i64> = row.get(8);
     let cursor_days: Vec<Date> = row.get(9);
-    let attempts: Vec<i32> = row.get(10);
-    let crashes: Vec<i32> = row.get(11);
-    let waits_ms: Vec<Option<i64>> = row.get(12);
-    let parked: Vec<bool> = row.get(13);
-    let requeued_after: Vec<Option<i64>> = row.get(17);
-    (0..lane_ids.len())
+    let common = routes.len() == 1;
+    let mut lanes: Vec<ClaimedLane> = (0..lane_ids.len())
         .map(|at| ClaimedLane {
             lane_id: lane_ids[at],
             token: Token {
-                route: routes[at],
-                priority: priorities[at],
+                route: routes[if common { 0 } else { at }],
+                priority: priorities[if common { 0 } else { at }],
                 place: places[at],
                 id: token_ids[at],
             },
@@ -209,13 +207,34 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
             version: versions[at],
             cursor: cursors[at],
             cursor_day: cursor_days[at],
-            attempts: attempts[at],
-            crashes: crashes[at],
-            retry_in: waits_ms[at].map_or(Duration::ZERO, millis),
-            parked: parked[at],
-            requeued_after: requeued_after[at],
+            attempts: 0,
+            crashes: 0,
+            retry_in: Duration::ZERO,
+            parked: false,
+            requeued_after: None,
         })
-        .collect()
+        .collect();
+    if let Some(places) = row.get::<_, Option<Vec<i32>>>(13) {
+        tell_of(&mut lanes, &places, row);
+    }
+    lanes
+}
+
+/// What is only said of those lanes whose heads have a past, that are parked or have requeued dead letters.
+fn tell_of(lanes: &mut [ClaimedLane], places: &[i32], row: &Row) {
+    let attempts: Vec<i32> = row.get(14);
+    let crashes: Vec<i32> = row.get(15);
+    let waits_ms: Vec<Option<i64>> = row.get(16);
+    let parked: Vec<bool> = row.get(17);
+    let requeued_after: Vec<Option<i64>> = row.get(18);
+    for (at, &place) in places.iter().enumerate() {
+        let lane = &mut lanes[usize::try_from(place).expect("a place counts from 1") - 1];
+        lane.attempts = attempts[at];
+        lane.crashes = crashes[at];
+        lane.retry_in = waits_ms[at].map_or(Duration::ZERO, millis);
+        lane.parked = parked[at];
+        lane.requeued_after = requeued_after[at];
+    }
 }
 
 fn millis(value: i64) -> Duration {

@@ -41,6 +41,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0011_token",
     "0012_sent_message",
     "0013_lifecycle",
+    "0014_step",
 ];
 
 /// The schema version of this binary.

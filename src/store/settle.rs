@@ -88,7 +88,7 @@ pub struct Outcome {
 pub struct Settlement {
     pub lane_id: i64,
     pub session_id: i64,
-    /// The version that was read: the compare-and-set is on it.
+    /// The version, with its step, that was read: the compare-and-set is on it.
     pub version: i64,
     pub operation: Operation,
     /// Whether there is a new version to write.
@@ -184,8 +184,6 @@ pub async fn settle(
     let changed = column!(bool, |s, t| s.changed);
     let cursors = column!(i64, |s, t| s.cursor);
     let days = column!(Date, |s, t| s.cursor_day);
-    let attempts = column!(i32, |s, t| s.attempts);
-    let crashes = column!(i32, |s, t| s.crashes);
     // Empty where no lane has any: the usual case need not carry them.
     macro_rules! sparse_column {
         ($ty:ty, |$s:ident| $any:expr, $value:expr) => {
@@ -196,6 +194,8 @@ pub async fn settle(
             }
         };
     }
+    let attempts = sparse_column!(i32, |s| s.attempts > 0, s.attempts);
+    let crashes = sparse_column!(i32, |s| s.crashes > 0, s.crashes);
     let delays = sparse_column!(
         i64,
         |s| s.operation == Operation::Retry,
@@ -206,8 +206,17 @@ pub async fn settle(
         |s| s.error.is_some(),
         s.error.as_deref().map(storable)
     );
-    let routes = column!(i32, |s, t| t.route);
-    let priorities = column!(i16, |s, t| t.priority);
+    let replaced = lanes
+        .iter()
+        .any(|(s, _)| matches!(s.operation, Operation::Retry | Operation::Yield));
+    let (routes, priorities) = if replaced {
+        (
+            column!(i32, |s, t| t.route),
+            column!(i16, |s, t| t.priority),
+        )
+    } else {
+        (Vec::new(), Vec::new())
+    };
     let places = column!(Place, |s, t| t.place);
     let tokens = column!(i64, |s, t| t.id);
     let history = sparse_column!(Option<i64>, |s| s.history_from.is_some(), s.history_from);

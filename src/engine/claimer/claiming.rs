@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 use tokio::try_join;
 
@@ -11,7 +9,6 @@ use super::held::Held;
 use super::{Session, SessionError};
 use crate::crash_point::CrashPoint;
 use crate::engine::budget::Share;
-use crate::engine::handler::Destination;
 use crate::engine::lane::{self, Lane};
 use crate::engine::places::Places;
 use crate::engine::route::RouteTable;
@@ -28,11 +25,6 @@ pub(in crate::engine) const INLINE_BYTES: i32 = 4096;
 /// Lanes that share a task. Where a delivery takes microseconds, a task of its own and waking it from another
 /// thread cost a lane more than the delivery.
 const LANES_PER_TASK: usize = 32;
-
-fn run_together(lanes: &mut Vec<impl Future<Output = ()> + Send + 'static>) {
-    let lanes: FuturesUnordered<_> = lanes.drain(..).collect();
-    tokio::spawn(lanes.collect::<()>());
-}
 
 impl Session<'_> {
     /// Lanes that may be taken now.
@@ -192,9 +184,6 @@ impl Session<'_> {
             let Some(route) = routes.get(claimed.token.route) else {
                 unreachable!("only active routes are walked")
             };
-            let Destination::Adapter(adapter) = &route.destination else {
-                unreachable!("handlers' routes are walked elsewhere")
-            };
             let hold = places.hold(claimed.lane_id, route);
             let place = hold.place.clone();
             self.holdings.take(
@@ -211,22 +200,28 @@ impl Session<'_> {
                 },
             );
             let share = self.share(&events);
-            let lane = Lane {
+            lanes.push(Lane {
                 claimed,
                 route: Arc::clone(route),
-                adapter: Arc::clone(adapter),
                 events,
                 share,
                 place,
-                context: Arc::clone(&self.context),
-            };
-            lanes.push(lane::run(lane));
+            });
             if lanes.len() == LANES_PER_TASK {
-                run_together(&mut lanes);
+                self.run_lanes(std::mem::replace(
+                    &mut lanes,
+                    Vec::with_capacity(LANES_PER_TASK),
+                ));
             }
         }
-        run_together(&mut lanes);
+        self.run_lanes(lanes);
         Ok(())
+    }
+
+    fn run_lanes(&self, lanes: Vec<Lane>) {
+        if !lanes.is_empty() {
+            tokio::spawn(lane::run(lanes, Arc::clone(&self.context)));
+        }
     }
 
     /// The next events of lanes that are held.

@@ -6,7 +6,6 @@
 //! bucket's line, for ten of its intervals: first come, first served, whichever worker they are with. What
 //! they are about to send they read again before their turn, so that the newest version goes (G5).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -52,9 +51,23 @@ fn line(bucket: &Bucket) -> Duration {
     (bucket.rate.interval() * LINE_INTERVALS).clamp(HORIZON, LONGEST_LINE)
 }
 
-impl Runner {
+impl Runner<'_> {
+    /// Whether nothing is known against its destination.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(
+            self.context.limiter().passage(&self.route.place),
+            Passage::Free
+        )
+    }
+
+    /// Waits until limits and breaker let the head go; true: this delivery is the breaker's probe.
+    pub(super) async fn clear(&mut self, buckets: &[Bucket]) -> Result<bool, Ending> {
+        self.pace(buckets).await?;
+        self.admit().await
+    }
+
     /// Whether its destination may be sent to at all; true: this delivery is the probe.
-    pub(super) async fn admit(&self) -> Result<bool, Ending> {
+    async fn admit(&self) -> Result<bool, Ending> {
         match self.context.limiter().admit(&self.route.place).await {
             Admission::Free => Ok(false),
             Admission::Probe => Ok(true),
@@ -65,9 +78,15 @@ impl Runner {
 
     /// Tells what the destination made of a delivery: a pause to those who share its limits, a failure
     /// or a sign of life to those who send there.
-    pub(super) async fn report(&self, verdict: &Verdict, buckets: &[Bucket], probe: bool) {
+    pub(super) async fn report(
+        &self,
+        learned: Vec<(Bucket, Duration)>,
+        verdict: &Verdict,
+        buckets: &[Bucket],
+        probe: bool,
+    ) {
         let limiter = self.context.limiter();
-        for (bucket, pause) in self.adapter.learned() {
+        for (bucket, pause) in learned {
             limiter.pause(&[bucket], pause).await;
         }
         match verdict {
@@ -116,7 +135,7 @@ impl Runner {
     }
 
     /// Waits until the limits let the head go, or says why the lane is let go instead.
-    pub(super) async fn pace(&mut self, buckets: &[Bucket]) -> Result<(), Ending> {
+    async fn pace(&mut self, buckets: &[Bucket]) -> Result<(), Ending> {
         let shut = matches!(
             self.context.limiter().passage(&self.route.place),
             Passage::Shut { .. }
@@ -132,7 +151,7 @@ impl Runner {
         if self.turn.is_none() && self.delivered > 0 && self.claimed_at.elapsed() > TURN {
             return Err(Ending::Stopped(Stop::turn_over()));
         }
-        let context = Arc::clone(&self.context);
+        let context = self.context;
         let stopping = &context.stopping;
         let mut turn = self.turn.take().unwrap_or_else(|| Turn {
             since: Instant::now(),

@@ -50,20 +50,16 @@ pub(in crate::engine) enum Unread {
     Never(String),
 }
 
-impl Runner {
+impl Runner<'_> {
     /// Waits for memory for a payload that stayed behind, or says why the lane is let go instead. Lost
     /// trust ends the wait too: the lane's future is dropped.
     ///
     /// It is asked for after the permit for suspects, and nobody who has it asks for that one: a letter's
     /// payload, too, is read no sooner than the letter is delivered.
-    pub(super) async fn part(&mut self, event: &FetchedEvent) -> Result<Option<Part>, Ending> {
-        if event.payload.is_some() {
-            return Ok(None);
-        }
+    pub(super) async fn part(&mut self, event: &FetchedEvent) -> Result<Part, Ending> {
         let size = usize::try_from(event.size).unwrap_or(0);
-        let context = Arc::clone(&self.context);
-        let part = context.allowance.try_take(size);
-        if part.is_some() {
+        let context = self.context;
+        if let Some(part) = context.allowance.try_take(size) {
             return Ok(part);
         }
         if self.progress.is_unsettled() {
@@ -74,7 +70,7 @@ impl Runner {
             biased;
             // An abort comes after the stop.
             () = context.stopping.cancelled() => Err(Ending::Stopped(Stop::new(Operation::Release))),
-            part = context.allowance.take(size) => Ok(Some(part)),
+            part = context.allowance.take(size) => Ok(part),
         }
     }
 
@@ -82,12 +78,12 @@ impl Runner {
     pub(super) async fn event(&self, fetched: FetchedEvent) -> Result<Event, Unread> {
         let payload = match fetched.payload {
             Some(payload) => payload,
-            None => self.large_payload(&fetched).await?,
+            None => Box::pin(self.large_payload(&fetched)).await?,
         };
         Ok(Event {
             message_id: fetched.message_id,
             stream: Arc::clone(&self.route.subscription.stream),
-            session: Arc::clone(&self.session),
+            session: Arc::clone(&self.claimed.session),
             seq: fetched.seq,
             event_type: fetched.event_type,
             created_at: fetched.created_at,

@@ -1,8 +1,10 @@
 //! One attempt: the event to the adapter, timed and traced.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::task::Poll;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, poll};
 use tokio::time::Instant;
 
 use super::{Ending, Runner};
@@ -14,7 +16,7 @@ use crate::store::settle::Operation;
 use crate::telemetry::Tracing;
 use crate::telemetry::span::DeliverySpan;
 
-impl Runner {
+impl Runner<'_> {
     /// Hands the head to the adapter. Ended where the worker stops waiting for it.
     pub(super) async fn send(&mut self, event: &Event) -> Result<Verdict, Ending> {
         let mut delivery = Delivery {
@@ -32,15 +34,20 @@ impl Runner {
         CrashPoint::Delivering.pass();
         let began = Instant::now();
         let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
-        let aborting = &self.context.aborting;
-        let aborted = self
-            .aborted
-            .get_or_insert_with(|| Box::pin(aborting.clone().cancelled_owned()));
-        let verdict = tokio::select! {
-            biased;
-            verdict = delivering => verdict,
-            // The adapter's future may be dropped anywhere; what it had sent may be sent again.
-            () = aborted => return Err(Ending::Stopped(Stop::new(Operation::Release))),
+        let verdict = {
+            let mut delivering = pin!(delivering);
+            // Who has nothing to wait for need not listen for what would end the wait.
+            match poll!(delivering.as_mut()) {
+                Poll::Ready(verdict) => verdict,
+                Poll::Pending => tokio::select! {
+                    biased;
+                    verdict = delivering => verdict,
+                    // The adapter's future may be dropped anywhere; what it had sent may be sent again.
+                    () = self.context.aborting.cancelled() => {
+                        return Err(Ending::Stopped(Stop::new(Operation::Release)));
+                    }
+                },
+            }
         };
         CrashPoint::Delivered.pass();
         let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {

@@ -20,9 +20,14 @@ pub enum Admission {
 }
 
 impl Limiter {
+    /// Whether no destination has failed since it last accepted something: a success is no news then.
+    pub fn all_is_well(&self) -> bool {
+        !self.any_circuit.load(Ordering::Acquire)
+    }
+
     /// What a claim may expect of a destination.
     pub fn passage(&self, destination: &str) -> Passage {
-        if !self.any_circuit.load(Ordering::Acquire) {
+        if self.all_is_well() {
             return Passage::Free;
         }
         locked(&self.breakers).passage(destination, Instant::now())
@@ -106,8 +111,7 @@ impl Limiter {
 
     /// A destination accepted something, or refused it for good. True: that closed its circuit.
     pub async fn succeeded(&self, destination: &Arc<str>) -> bool {
-        let any = self.any_circuit.load(Ordering::Acquire);
-        if !any || !locked(&self.breakers).is_known(destination) {
+        if self.all_is_well() || !locked(&self.breakers).is_known(destination) {
             return false;
         }
         let alone = self.change(|breakers| breakers.succeeded(destination));

@@ -1,6 +1,5 @@
 -- Purpose: take the locks of due lanes and read their progress. Keeps I2, I9.
 -- Index: ready's primary key (route, priority, due_at, id). Rows: one, of arrays: at most $7 lanes.
 SELECT lane_ids, routes, priorities, tokens, token_ids, session_ids, sessions, versions, cursors, cursor_days,
-       attempts, crashes, waits_ms, parked, bounds, bound_ids, due_in_ms,
-       requeued_after
-FROM lanekeeper.claim($1, $2, $3, $4, $5, $6, $7, $8)
+       bounds, bound_ids, due_in_ms, places, attempts, crashes, waits_ms, parked, requeued_after
+FROM lanekeeper.claim_lanes($1, $2, $3, $4, $5, $6, $7, $8)

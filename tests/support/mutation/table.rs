@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = &[
         invariant: 2,
         without: "a claim takes the locks of its lanes",
         change: Sql(
-            "claim",
+            "claim_lanes",
             &[(
                 "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))",
                 "WHERE true",
@@ -68,7 +68,7 @@ pub const ROWS: &[Row] = &[
         invariant: 2,
         without: "a claim passes over what its worker holds",
         change: Sql(
-            "claim",
+            "claim_lanes",
             &[(
                 "AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id",
                 "",
@@ -81,7 +81,7 @@ pub const ROWS: &[Row] = &[
         invariant: 2,
         without: "progress is read in a statement after the lane's lock",
         change: Sql(
-            "claim",
+            "claim_lanes",
             &[
                 (
                     "    v_found       int[];\n",
@@ -188,7 +188,8 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "settle",
             &[(
-                "p.lane_id = p_lanes[i] AND p.version = p_versions[i]",
+                "p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
+          AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]",
                 "p.lane_id = p_lanes[i]",
             )],
         ),
@@ -233,7 +234,7 @@ pub const ROWS: &[Row] = &[
         invariant: 6,
         without: "a claim asks Postgres' clock whether the head is due",
         change: Sql(
-            "claim",
+            "claim_lanes",
             &[(
                 "array_agg(CASE WHEN p.retry_at > v_now THEN",
                 "array_agg(CASE WHEN false THEN",
@@ -294,7 +295,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "a walk starts at its bound",
         change: Sql(
-            "claim",
+            "claim_lanes",
             &[("AND (r.due_at, r.id) > (v_first_at, v_first_id) ", "")],
         ),
         test: "statements::tokens::a_walk_that_came_to_its_limit_is_continued_behind_what_it_took",
@@ -304,7 +305,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "a claim looks whether the token is still there: spare ones would multiply",
         change: Sql(
-            "claim",
+            "claim_lanes",
             &[(
                 "JOIN lanekeeper.ready AS r ON r.ctid = tokens[i] AND r.id = token_ids[i]\n",
                 "",
@@ -317,7 +318,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "the first due token is the first of its index",
         change: Sql(
-            "claim",
+            "claim_lanes",
             &[(
                 "AND r.due_at <= v_now
                     ORDER BY r.due_at, r.id LIMIT 1;",
