@@ -6,6 +6,7 @@ pub mod connection;
 mod housekeeping;
 mod loaded;
 mod plans;
+mod steps;
 mod tokens;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,159 @@
+//! A lane's number, version and step in one: what a settlement compares (I5), and what keeps look-ups short
+//! behind a snapshot that somebody holds (I9).
+
+use lanekeeper::store::claim::{Bound, ClaimedLane};
+use lanekeeper::store::settle::{Operation, Settled};
+use lanekeeper::store::worker;
+
+use super::connection::Connection;
+use crate::engine::bed::{Bed, LIMIT};
+use crate::support::wait_until;
+
+/// One lane with as many events, claimed.
+async fn claimed(events: i64) -> (Bed, Connection, ClaimedLane) {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, events).await;
+    let mut connection = Connection::open(&bed).await;
+    let lane = connection.claim(Bound::START, 1).await.lanes.remove(0);
+    (bed, connection, lane)
+}
+
+/// Settles so many events, one by one.
+async fn pass(connection: &Connection, lane: &mut ClaimedLane, events: i64) {
+    for _ in 0..events {
+        let settled = connection.pass_one(lane, Operation::Keep).await;
+        assert_eq!(settled, [Settled::Done], "at {}", lane.version);
+        lane.cursor += 1;
+        lane.version += 1;
+    }
+}
+
+async fn number(bed: &Bed) -> i64 {
+    bed.count("SELECT (version + step)::bigint FROM lanekeeper.progress")
+        .await
+}
+
+#[tokio::test]
+async fn a_held_snapshot_leaves_a_lookup_fifteen_dead_steps_at_the_most() {
+    let (bed, connection, mut lane) = claimed(60).await;
+    let mut holder = bed.db.connect().await;
+    let held = holder
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+        .start()
+        .await
+        .unwrap();
+    held.query("SELECT count(*) FROM lanekeeper.progress", &[])
+        .await
+        .unwrap();
+    // So many rows have one key at the most; no vacuum takes any of them away.
+    let mut most = 0;
+    let mut before = 0;
+    for _ in 0..50 {
+        pass(&connection, &mut lane, 1).await;
+        let version = "SELECT version FROM lanekeeper.progress";
+        let same = bed.count(version).await == before;
+        most = if same { most + 1 } else { 1 };
+        assert!(most <= 16, "{most} rows of one key");
+        before = bed.count(version).await;
+    }
+    assert_eq!(before, 48, "a key for each sixteen settlements");
+    assert_eq!(number(&bed).await, 50);
+}
+
+#[tokio::test]
+async fn no_number_that_was_read_before_settles_anything_again() {
+    let (bed, connection, mut lane) = claimed(60).await;
+    pass(&connection, &mut lane, 37).await;
+    for stale in (0..37).chain(38..80) {
+        let at = ClaimedLane {
+            version: stale,
+            ..lane.clone()
+        };
+        let settled = connection.pass_one(&at, Operation::Keep).await;
+        assert_eq!(settled, [Settled::Lost], "{stale}");
+    }
+    // An operator's change goes beyond what any settlement before it could have come to.
+    connection.unlock(&[lane.lane_id]).await;
+    bed.count("SELECT 1::bigint FROM lanekeeper.change_lane((SELECT lane_id FROM lanekeeper.lane), 'retry')")
+        .await;
+    assert_eq!(number(&bed).await, 48);
+    for stale in 0..48 {
+        let at = ClaimedLane {
+            version: stale,
+            ..lane.clone()
+        };
+        let settled = connection.pass_one(&at, Operation::Keep).await;
+        assert_eq!(settled, [Settled::Lost], "{stale}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_is_charged_for_the_worker_that_held_it_and_not_for_one_that_had_passed_others() {
+    let (bed, connection, mut lane) = claimed(10).await;
+    pass(&connection, &mut lane, 5).await;
+    connection.unlock(&[lane.lane_id]).await;
+    let survivor = Connection::open(&bed).await;
+    let own = worker::new_worker_id(&survivor.client).await.unwrap();
+    let crashes = "SELECT crashes::bigint FROM lanekeeper.progress";
+    // The second claims in the midst of a version; the third after a charge.
+    for (settles, charged) in [(0, 1), (0, 2), (3, 0)] {
+        let mut dying = Connection::open(&bed).await;
+        let mut lanes = Vec::new();
+        wait_until(LIMIT, "the lane is free", async || {
+            lanes = dying.claim(Bound::START, 1).await.lanes;
+            lanes.len() == 1
+        })
+        .await;
+        // What it settled is not charged, and nor is what came after.
+        pass(&dying, &mut lanes[0], settles).await;
+        drop(dying);
+        wait_until(LIMIT, "it is taken over", async || {
+            worker::take_over(&survivor.client, own, 30_000)
+                .await
+                .unwrap();
+            let claims = format!(
+                "SELECT count(*) FROM lanekeeper.claim WHERE connection_id <> {}",
+                connection.connection_id
+            );
+            bed.count(&claims).await == 0
+        })
+        .await;
+        assert_eq!(bed.count(crashes).await, charged, "{settles} settlements");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_of_the_last_release_is_told_of_lanes_as_it_was() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(3, 1).await;
+    bed.client
+        .batch_execute(
+            "UPDATE lanekeeper.progress SET attempts = 2, crashes = 1, requeued_after = 7
+             WHERE lane_id = (SELECT max(lane_id) FROM lanekeeper.progress)",
+        )
+        .await
+        .unwrap();
+    let connection = Connection::open(&bed).await;
+    let row = connection
+        .client
+        .query_one(
+            "SELECT c.* FROM lanekeeper.claim($1, 1, '{1}', '{10}', '{1970-01-01 00:00:00+00}', '{0}', 10, '{}') AS c",
+            &[&connection.connection_id],
+        )
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, Vec<i32>>("routes"), [1, 1, 1]);
+    assert_eq!(row.get::<_, Vec<i16>>("priorities"), [0, 0, 0]);
+    assert_eq!(row.get::<_, Vec<i64>>("versions"), [0, 0, 0]);
+    let mut attempts = row.get::<_, Vec<i32>>("attempts");
+    let mut crashes = row.get::<_, Vec<i32>>("crashes");
+    attempts.sort_unstable();
+    crashes.sort_unstable();
+    assert_eq!((attempts, crashes), (vec![0, 0, 2], vec![0, 0, 1]));
+    assert_eq!(row.get::<_, Vec<Option<i64>>>("waits_ms"), [None; 3]);
+    assert_eq!(row.get::<_, Vec<bool>>("parked"), [false; 3]);
+    let mut requeued = row.get::<_, Vec<Option<i64>>>("requeued_after");
+    requeued.sort_unstable();
+    assert_eq!(requeued, [None, None, Some(7)]);
+}
