@@ -145,6 +145,8 @@ pub struct Plan {
     pub delivery_ms: u64,
     /// Whether one subscription has a limit, shared over a Redis of the run's own.
     pub limited: bool,
+    /// Whether the receiver refuses some events for good, and an operator has the dead letters delivered again.
+    pub requeued: bool,
 }
 
 impl Plan {
@@ -170,7 +172,19 @@ impl Plan {
 
     /// With these faults, in this order.
     pub fn only(seed: u64, faults: &[Fault]) -> Self {
-        Self::with(seed, &Dice::new(seed), faults)
+        let plan = Self::with(seed, &Dice::new(seed), faults);
+        Self {
+            requeued: false,
+            ..plan
+        }
+    }
+
+    /// With these faults and an operator who has dead letters delivered again.
+    pub fn requeueing(seed: u64, faults: &[Fault]) -> Self {
+        Self {
+            requeued: true,
+            ..Self::only(seed, faults)
+        }
     }
 
     fn with(seed: u64, dice: &Dice, faults: &[Fault]) -> Self {
@@ -193,6 +207,7 @@ impl Plan {
                 || faults
                     .iter()
                     .any(|fault| matches!(fault, KillRedis | FreezeRedis)),
+            requeued: dice.roll(3) == 0,
         }
     }
 
