@@ -1,5 +1,5 @@
-//! The processes of a run and the proxies between them: workers, each behind its own proxy, the
-//! receiver behind another, and the producers behind a third.
+//! The processes of a run and the proxies between them: workers, each behind its own to Postgres and to
+//! Redis, the receiver behind another, and the producers behind one more.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,8 @@ const SOON: [(&str, &str); 3] = [
 /// A worker's place: the process in it may change.
 pub struct Place {
     pub proxy: Proxy,
+    /// To Redis, where there is one.
+    pub redis: Option<Proxy>,
     pub process: Option<WorkerProcess>,
     sender: (usize, String),
     pub frozen: bool,
@@ -103,10 +105,15 @@ impl Scene {
         apply(ground.url(), receiver_proxy.port(), plan.limited).await;
         let upstream = Upstream::of(ground.url());
         let faketime = FAKETIME.iter().any(|path| Path::new(path).exists());
+        let redis = plan.limited.then(RedisServer::start);
         let mut places = Vec::new();
         for number in 0..plan.workers {
             places.push(Place {
                 proxy: Proxy::start(upstream.clone(), Protocol::Postgres).await,
+                redis: match &redis {
+                    Some(redis) => Some(Proxy::start(here(redis.port()), Protocol::Redis).await),
+                    None => None,
+                },
                 process: None,
                 sender: (0, String::new()),
                 frozen: false,
@@ -120,7 +127,7 @@ impl Scene {
             workers: places,
             receiver,
             receiver_proxy,
-            redis: plan.limited.then(RedisServer::start),
+            redis,
             soon: plan.soon,
             delivery: Duration::from_millis(plan.delivery_ms),
             _dir: dir,
@@ -156,7 +163,8 @@ impl Scene {
         if self.soon {
             variables.extend(SOON);
         }
-        let redis = self.redis.as_ref().map(RedisServer::url);
+        let redis = place.redis.as_ref();
+        let redis = redis.map(|proxy| format!("redis://127.0.0.1:{}", proxy.port()));
         if let Some(redis) = &redis {
             variables.push(("REDIS_URL", redis));
         }

@@ -132,6 +132,14 @@ async fn redis_is_killed_and_stands_still_under_a_shared_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_worker_loses_redis_and_others_reach_it() {
+    use Fault::*;
+    let report = one(19, &[CutRedis, SilenceRedis, DelayRedis, CutRedis]).await;
+    assert_eq!(report.duplicates, 0);
+    one(20, &[SilenceRedis, KillWorker, CutRedis, KillRedis]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_requeued() {
     let report = requeueing(16, &[Fault::StopWorker, Fault::CutAfterCommit]).await;
     assert_eq!(report.duplicates, 0);
