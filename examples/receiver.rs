@@ -2,7 +2,8 @@
 //!
 //! It verifies the signature of each delivery (Standard Webhooks), writes what it accepted to a
 //! record, one JSON line each, before it answers, and watches the order inside every session. It
-//! shows what a receiver has to do: recognise a repeated message id, and nothing about order.
+//! shows what a receiver has to do: recognise a repeated message id, and nothing about order. A dead
+//! letter that was requeued says so, and comes behind others.
 //!
 //!     cargo run --example receiver -- --port 9000 --record deliveries.jsonl
 //!
@@ -47,6 +48,10 @@ struct Args {
     /// Refuse every N-th request with 503, to see it come again; 0 never
     #[arg(long, default_value_t = 0)]
     fail_every: u64,
+    /// At this path, refuse one message in four with 422, as its id says: it becomes a dead letter;
+    /// requeued, one in four of those is refused again
+    #[arg(long)]
+    refuse_at: Option<String>,
 }
 
 /// What Lanekeeper sends, as far as we look at it.
@@ -60,6 +65,18 @@ struct Envelope {
     event_type: String,
     created_at: String,
     attempt: u32,
+    #[serde(default)]
+    requeued: bool,
+}
+
+impl Envelope {
+    /// Whether it is among those that are refused for good: the same ones each time.
+    fn is_unwanted(&self) -> bool {
+        let end = self.id.len().saturating_sub(2);
+        let number = u8::from_str_radix(self.id.get(end..).unwrap_or_default(), 16);
+        let one_in = if self.requeued { 16 } else { 4 };
+        number.is_ok_and(|number| number % one_in == 0)
+    }
 }
 
 /// A line of the record.
@@ -79,7 +96,11 @@ struct Line<'a> {
     event_type: &'a str,
     created_at: &'a str,
     attempt: u32,
+    /// A dead letter that somebody had delivered again.
+    requeued: bool,
     duplicate: bool,
+    /// It was told that it is not wanted.
+    refused: bool,
 }
 
 #[derive(Clone, Default, Serialize)]
@@ -98,6 +119,7 @@ struct Summary {
 struct Receiver {
     secrets: Vec<Vec<u8>>,
     fail_every: u64,
+    refuse_at: Option<String>,
     seen: Mutex<Seen>,
 }
 
@@ -142,17 +164,22 @@ impl Receiver {
             seen.summary.refused_on_purpose += 1;
             return Ok(StatusCode::SERVICE_UNAVAILABLE);
         }
-        seen.accept(path, secret, &envelope)?;
+        let refused = self.refuse_at.as_deref() == Some(path) && envelope.is_unwanted();
+        seen.write(path, secret, &envelope, refused)?;
+        if refused {
+            return Ok(StatusCode::UNPROCESSABLE_ENTITY);
+        }
         Ok(StatusCode::NO_CONTENT)
     }
 }
 
 impl Seen {
-    fn accept(
+    fn write(
         &mut self,
         path: &str,
         secret: Option<usize>,
         envelope: &Envelope,
+        refused: bool,
     ) -> Result<(), std::io::Error> {
         let id = (path.to_owned(), envelope.id.clone());
         let duplicate = self.ids.contains(&id);
@@ -167,19 +194,29 @@ impl Seen {
             event_type: &envelope.event_type,
             created_at: &envelope.created_at,
             attempt: envelope.attempt,
+            requeued: envelope.requeued,
             duplicate,
+            refused,
         };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
         // First the record, then the answer: what we answer for is written down.
         self.record.write_all(&text)?;
 
+        if refused {
+            self.summary.refused_on_purpose += 1;
+            return Ok(());
+        }
         self.summary.accepted += 1;
         if duplicate {
             self.summary.duplicates += 1;
             return Ok(());
         }
         self.ids.insert(id);
+        // It comes behind others, as whoever requeued it asked for.
+        if envelope.requeued {
+            return Ok(());
+        }
         let session = (
             path.to_owned(),
             envelope.stream.clone(),
@@ -251,6 +288,7 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let receiver = Arc::new(Receiver {
         secrets: secrets.collect::<Result<_, String>>()?,
         fail_every: args.fail_every,
+        refuse_at: args.refuse_at,
         seen: Mutex::new(Seen {
             record: File::options()
                 .create(true)
@@ -314,6 +352,24 @@ mod tests {
             body,
             now,
         )
+    }
+
+    #[test]
+    fn one_in_four_is_refused_and_of_those_one_in_four_when_it_was_requeued() {
+        let refused = |requeued| {
+            let unwanted = |number: &u8| {
+                let body = format!(
+                    r#"{{"id":"0-{number:02x}","stream":"s","session":"s","seq":1,"type":"a",
+                        "created_at":"","attempt":1,"requeued":{requeued}}}"#
+                );
+                let envelope: Envelope = serde_json::from_str(&body).unwrap();
+                envelope.is_unwanted()
+            };
+            (0..=u8::MAX).filter(unwanted).collect::<Vec<u8>>()
+        };
+        let (first, again) = (refused(false), refused(true));
+        assert_eq!((first.len(), again.len()), (64, 16));
+        assert!(again.iter().all(|number| first.contains(number)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub fn form(scenario: &Scenario, state: &mut State) {
     for w in 0..WORKERS {
         order_claims(state, w);
     }
-    if scenario.alike {
+    if scenario.alike && scenario.workers == WORKERS {
         let swapped = swap_workers(state);
         if swapped < *state {
             *state = swapped;

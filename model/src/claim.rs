@@ -91,6 +91,7 @@ pub fn walk_snapshot(state: &mut State, w: usize) {
                 version: row.version,
                 crashes: row.crashes,
                 cursor: row.cursor,
+                after: row.letter.after,
                 ..Hold::default()
             };
         }
@@ -140,6 +141,7 @@ pub fn read(scenario: &Scenario, state: &mut State, w: usize) {
             hold.version = row.version;
             hold.crashes = row.crashes;
             hold.cursor = row.cursor;
+            hold.after = row.letter.after;
         }
         hold.stale = false;
         if row.waiting || row.parked {

@@ -132,6 +132,7 @@ fn end_trust(state: &mut State, w: usize) {
         let under_way = hold.phase == Phase::Running
             && hold.wish == Wish::None
             && hold.outcomes == 0
+            && !crate::letter::is_faced(&hold)
             && hold.cursor < hold.fetched;
         if under_way {
             Hold {

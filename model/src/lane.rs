@@ -1,9 +1,10 @@
 //! What a worker's connection and its lane tasks may do, and what arrives (I2, I3, I4).
 //!
 //! Sources: `src/engine/lane.rs`, `src/engine/progress.rs`, `src/engine/transactional.rs` as far as it
-//! differs in nothing here. Left out: suspects, coalescing, payloads.
+//! differs in nothing here. Requeued dead letters are in `letter`. Left out: suspects, coalescing, payloads.
 
 use crate::claim;
+use crate::letter::{self, Done};
 use crate::scenario::{Mutation, Scenario};
 use crate::state::{CURRENT, LANES, Phase, Process, State, WORKERS, Wish, bit, seq_bit, up_to};
 use crate::step::{Step, Verdict, is_free};
@@ -82,8 +83,10 @@ fn running(
         return;
     }
     // `Progress::must_settle`.
-    let must = hold.outcomes != 0 && !scenario.lacks(Mutation::SuccessorBeforeOutcome);
-    let through = hold.cursor == hold.fetched;
+    let must = hold.outcomes != 0 && !scenario.lacks(Mutation::SuccessorBeforeOutcome)
+        || hold.done != Done::No && !scenario.lacks(Mutation::SuccessorBeforeLetter);
+    let faces_letter = letter::is_faced(hold);
+    let through = hold.cursor == hold.fetched && !faces_letter;
     if !through && !must {
         steps.push(Step::Deliver(w, lane, Verdict::Accept));
         for (left, verdict) in [
@@ -91,7 +94,13 @@ fn running(
             (budget.exhaustions, Verdict::Exhaust),
             (budget.parks, Verdict::Park),
         ] {
-            if left > 0 {
+            // A second dead letter, and one that is parked: bounds of the model, and of the code.
+            let possible = match verdict {
+                Verdict::Exhaust => faces_letter || !has_letter(scenario, state, w, lane),
+                Verdict::Park => !faces_letter,
+                _ => true,
+            };
+            if left > 0 && possible {
                 steps.push(Step::Deliver(w, lane, verdict));
             }
         }
@@ -119,6 +128,13 @@ fn running(
     }
 }
 
+/// Where dead letters are requeued, a lane has one at the most.
+fn has_letter(scenario: &Scenario, state: &State, w: usize, lane: usize) -> bool {
+    let unsettled = state.workers[w].holds[lane].outcomes != 0;
+    let settled = state.database.lanes[lane].letter.seq != 0;
+    scenario.budget.requeues > 0 && (settled || unsettled)
+}
+
 pub fn deliver(scenario: &Scenario, state: &mut State, w: usize, lane: usize, verdict: Verdict) {
     let rival = (0..WORKERS).filter(|other| *other != w).any(|other| {
         let worker = &state.workers[other];
@@ -131,6 +147,10 @@ pub fn deliver(scenario: &Scenario, state: &mut State, w: usize, lane: usize, ve
             )
     });
     state.broken.overlap |= rival;
+    if letter::is_faced(&state.workers[w].holds[lane]) {
+        letter::deliver(scenario, state, w, lane, verdict);
+        return;
+    }
     let seq = state.workers[w].holds[lane].cursor + 1;
     arrive(state, lane, seq, verdict, false);
     let hold = &mut state.workers[w].holds[lane];
@@ -163,6 +183,7 @@ pub fn arrive(state: &mut State, lane: usize, seq: u8, verdict: Verdict, late: b
     if received.tried & seq_bit(seq) == 0 {
         let left_out = before & !(received.tried | outcomes);
         broken.order |= left_out != 0 || received.tried & after != 0;
+        broken.letter |= letter::is_passed_by(received, seq);
     }
     let passed = matches!(verdict, Verdict::Accept | Verdict::Exhaust);
     if verdict == Verdict::Accept {

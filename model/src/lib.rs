@@ -15,6 +15,7 @@ mod canonical;
 pub mod claim;
 pub mod fault;
 pub mod lane;
+pub mod letter;
 pub mod producer;
 pub mod property;
 pub mod recovery;
@@ -63,6 +64,7 @@ impl Model for Scenario {
         lane::steps(self, state, steps);
         waking::steps(self, state, steps);
         fault::steps(self, state, steps);
+        letter::steps(self, state, steps);
     }
 
     fn next_state(&self, state: &State, step: Step) -> Option<State> {
@@ -133,6 +135,7 @@ fn apply(scenario: &Scenario, state: &mut State, step: Step) {
         Step::WriteOut => state.durable = producer::on_disk(state),
         Step::FailOver => fault::fail_over(scenario, state),
         Step::Operate(lane, action) => takeover::operate(scenario, state, lane, action),
+        Step::Requeue(lane, place) => letter::requeue(scenario, state, lane, place),
     }
     if !scenario.has_failovers() {
         state.durable = state::Database::default();

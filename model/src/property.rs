@@ -2,6 +2,7 @@
 
 use stateright::Property;
 
+use crate::letter;
 use crate::scenario::Scenario;
 use crate::state::{Database, Due, LANES, State, up_to};
 
@@ -16,6 +17,7 @@ pub const NEWEST_VERSION: &str = "I5 a settlement is taken on the newest version
 pub const NOT_ROBBED: &str = "I5 nobody else settles a lane while its holder has the lock";
 pub const NO_REVERT: &str = "I5 settled progress does not go back";
 pub const OUTCOMES_STAY: &str = "an outcome on record stays, whatever happens to the server";
+pub const LETTERS: &str = "a requeued dead letter comes at the place that it was given";
 pub const HAS_TOKEN: &str = "I13 a lane with undelivered events has a token";
 pub const FEW_TOKENS: &str = "I9 spare tokens do not multiply";
 pub const CHARGED: &str = "crashes are charged for deaths of workers only";
@@ -37,6 +39,7 @@ pub fn all() -> Vec<Property<Scenario>> {
         Property::always(NOT_ROBBED, |_, state: &State| !state.broken.robbed),
         Property::always(NO_REVERT, |_, state: &State| !state.broken.reverted),
         Property::always(OUTCOMES_STAY, |_, state: &State| !state.broken.outcome_lost),
+        Property::always(LETTERS, |_, state: &State| !state.broken.letter),
         Property::always(HAS_TOKEN, |scenario: &Scenario, state: &State| {
             has_token(scenario, &state.database)
                 && (!scenario.has_failovers() || has_token(scenario, &state.durable))
@@ -64,15 +67,15 @@ fn has_token(scenario: &Scenario, database: &Database) -> bool {
         let row = &database.lanes[lane];
         let newest = database.log[usize::from(scenario.sessions[lane])].newest();
         let waits = row.tokens.iter().any(|token| token.due != Due::Never);
-        row.parked || row.cursor >= newest || waits
+        row.parked || row.cursor >= newest && !letter::waits(row) || waits
     })
 }
 
-/// Everything that is committed was delivered, or an operator is wanted.
+/// Everything that is committed or requeued was delivered, or an operator is wanted.
 pub fn is_delivered(scenario: &Scenario, state: &State, lane: usize) -> bool {
     let row = &state.database.lanes[lane];
     let newest = state.database.log[usize::from(scenario.sessions[lane])].newest();
-    row.parked || row.cursor >= newest
+    row.parked || row.cursor >= newest && !letter::waits(row)
 }
 
 /// Everything is delivered, and nothing is left that anybody would look at.

@@ -76,6 +76,13 @@ pub enum Mutation {
     SuccessorBeforeOutcome,
     /// A marked lane that is released keeps the token in the future.
     ReleaseKeepsMark,
+    // lanekeeper.requeue_dead_letters
+    /// A dead letter is requeued whoever delivers its lane.
+    RequeueWithoutLaneLock,
+    /// A requeued dead letter that is in front has no token.
+    RequeueInsertsNoToken,
+    /// The successor of a requeued dead letter does not wait for the settlement of that.
+    SuccessorBeforeLetter,
     // lanekeeper.take_over
     /// Survivors insert no tokens.
     NoTokenAtTakeover,

@@ -40,6 +40,9 @@ pub fn small() -> Vec<Named> {
         exhausted_and_killed,
         exhausted_and_failed_over,
         parked_and_operated,
+        requeued,
+        requeued_and_killed,
+        requeued_and_failed_over,
         doorbell,
         bounds,
         trust_broken,
@@ -146,6 +149,39 @@ pub fn parked_and_operated() -> Scenario {
         it.budget.parks = 1;
         it.budget.failures = 1;
         it.budget.operations = 2;
+        it.rollbacks = false;
+    })
+}
+
+/// Dead letters that an operator has delivered again, at their place and at the end, while producers append.
+pub fn requeued() -> Scenario {
+    Scenario::new(&[committed(&[0, 0]), committed(&[0])]).with(|it| {
+        it.budget.exhaustions = 2;
+        it.budget.requeues = 2;
+        it.budget.failures = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// One, and a death at any moment around it.
+pub fn requeued_and_killed() -> Scenario {
+    Scenario::new(&[committed(&[0]), committed(&[0])]).with(|it| {
+        it.budget.exhaustions = 2;
+        it.budget.requeues = 1;
+        it.budget.kills = 1;
+        it.budget.failures = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// One, and a server that crashes under the only worker.
+pub fn requeued_and_failed_over() -> Scenario {
+    Scenario::new(&[committed(&[0]), committed(&[0])]).with(|it| {
+        it.workers = 1;
+        it.budget.exhaustions = 2;
+        it.budget.requeues = 1;
+        it.budget.failovers = 1;
+        it.gives_up = false;
         it.rollbacks = false;
     })
 }

@@ -6,6 +6,7 @@
 
 use crate::claim::fetch;
 use crate::lane::{has_lock, has_session};
+use crate::letter::{self, Done};
 use crate::producer;
 use crate::scenario::{Mutation, Scenario};
 use crate::state::{CURRENT, Claim, Due, GONE, Hold, Phase, State, Wish, bit};
@@ -46,16 +47,27 @@ fn write(scenario: &Scenario, state: &mut State, w: usize, lane: usize) -> bool 
         row.parked = hold.wish == Wish::Park;
     }
     row.outcomes |= hold.outcomes;
-    let flush = hold.outcomes != 0
+    if hold.outcomes != 0 && scenario.budget.requeues > 0 {
+        row.letter.seq = newest_seq(hold.outcomes);
+    }
+    letter::settle(row, hold.done);
+    let flush = (hold.outcomes != 0 || hold.done == Done::DeadAgain)
         && scenario.has_failovers()
         && !scenario.lacks(Mutation::OutcomesAreNotFlushed);
     hold.version += 1;
     hold.changed = false;
     hold.outcomes = 0;
+    hold.done = Done::No;
+    hold.after = row.letter.after;
     if flush {
         state.durable = producer::on_disk(state);
     }
     true
+}
+
+/// The last of these seqs.
+fn newest_seq(seqs: u8) -> u8 {
+    u8::try_from(u8::BITS - seqs.leading_zeros()).expect("a byte has 8 bits")
 }
 
 pub fn keep(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {
@@ -88,8 +100,9 @@ fn try_append_lock(scenario: &Scenario, state: &mut State, w: usize, lane: usize
 
 fn look_at_log(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {
     let newest = state.database.log[usize::from(scenario.sessions[lane])].newest();
+    let requeued = letter::waits(&state.database.lanes[lane]);
     let hold = &mut state.workers[w].holds[lane];
-    hold.empty = newest <= hold.cursor;
+    hold.empty = newest <= hold.cursor && !requeued;
 }
 
 pub fn look(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {

@@ -3,6 +3,8 @@
 //! Everything is a small number in a fixed place: states are compared and hashed by the million.
 //! `0` and `1` are the lanes and the workers; `seq` starts at 1 as in the log.
 
+use crate::letter::{Done, Expected, Letter};
+
 pub const LANES: usize = 2;
 pub const SESSIONS: usize = 2;
 pub const WORKERS: usize = 2;
@@ -50,6 +52,7 @@ pub struct Lane {
     pub parked: bool,
     /// Rows of `outcome`: seqs as bits.
     pub outcomes: u8,
+    pub letter: Letter,
     pub tokens: [Token; TOKENS],
     /// There were more tokens than places.
     pub overflowed: bool,
@@ -176,6 +179,10 @@ pub struct Hold {
     pub changed: bool,
     /// Outcomes that are not settled.
     pub outcomes: u8,
+    /// Where a requeued dead letter is to come: `requeued_after`.
+    pub after: Option<u8>,
+    /// What became of it, where that is not settled.
+    pub done: Done,
     /// Within `settle`: the append lock was got.
     pub locked: bool,
     /// Within `settle`: nothing is newer than the cursor.
@@ -270,6 +277,8 @@ pub struct Received {
     pub tried: u8,
     /// The last one, less what was late.
     pub last: u8,
+    /// Of a requeued dead letter.
+    pub letter: Expected,
 }
 
 /// What the properties forbid and only a step can see. Once set it stays.
@@ -295,6 +304,8 @@ pub struct Broken {
     pub stale: bool,
     /// Settled progress went back, other than with the server (I5).
     pub reverted: bool,
+    /// A requeued dead letter came at another place than the one it was asked for, or unasked.
+    pub letter: bool,
     /// An outcome that was on record is gone.
     pub outcome_lost: bool,
     /// A crash was charged that no worker died of.
@@ -315,6 +326,7 @@ pub struct Budget {
     pub releases: u8,
     pub yields: u8,
     pub operations: u8,
+    pub requeues: u8,
 }
 
 /// What happened already that excuses something.

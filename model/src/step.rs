@@ -25,6 +25,15 @@ pub enum Action {
     Skip,
 }
 
+/// Where an operator has a dead letter delivered again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// Before everything that its lane has not delivered yet.
+    Own,
+    /// Behind everything that is committed.
+    End,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     // ── Producers: lanekeeper.enqueue ────────────────────────────────────────────────────────────
@@ -147,6 +156,8 @@ pub enum Step {
     // ── Operators ────────────────────────────────────────────────────────────────────────────────
     /// `lanekeeper.change_lane`.
     Operate(usize, Action),
+    /// `lanekeeper.requeue_dead_letters`.
+    Requeue(usize, Place),
 }
 
 impl Step {
@@ -175,6 +186,7 @@ impl Step {
                 | Self::WriteOut
                 | Self::FailOver
                 | Self::Operate(..)
+                | Self::Requeue(..)
         )
     }
 

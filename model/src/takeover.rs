@@ -3,6 +3,7 @@
 //! Sources: `take_over` and `change_lane` of `migrations/0010_requeue.sql`.
 //! Each is one step: what it reads and writes is under locks that it holds until its commit.
 
+use crate::letter::{self, Expected};
 use crate::producer;
 use crate::scenario::{Mutation, Scenario};
 use crate::state::{Claim, Connection, Due, LANES, LOST, State, bit};
@@ -36,7 +37,8 @@ pub fn take_over(scenario: &Scenario, state: &mut State, by: usize, of: usize) {
             i16::from(row.version) - i16::from(*version)
                 == i16::from(row.crashes) - i16::from(*crashes)
         });
-        if charge && only_charges && !row.parked && newest > row.cursor {
+        let has_head = newest > row.cursor || letter::waits(row);
+        if charge && only_charges && !row.parked && has_head {
             row.version += 1;
             row.crashes += 1;
             state.broken.charged |= !connection.of_dead || connection.of_old_epoch;
@@ -72,7 +74,7 @@ pub fn operations(scenario: &Scenario, state: &State, steps: &mut Vec<Step>) {
         if row.parked {
             steps.push(Step::Operate(lane, Action::Unpark));
         }
-        if (row.parked || row.waiting) && newest > row.cursor {
+        if (row.parked || row.waiting) && (newest > row.cursor || letter::waits(row)) {
             steps.push(Step::Operate(lane, Action::Skip));
         }
     }
@@ -85,7 +87,12 @@ pub fn operate(scenario: &Scenario, state: &mut State, lane: usize, action: Acti
     row.crashes = 0;
     row.parked = false;
     row.waiting = false;
-    if action == Action::Skip {
+    let in_front = row.letter.after.is_some_and(|after| after <= row.cursor);
+    if action == Action::Skip && in_front {
+        // It waits for an operator again.
+        row.letter.after = None;
+        state.received[lane].letter = Expected::Nothing;
+    } else if action == Action::Skip {
         row.cursor += 1;
         row.outcomes |= crate::state::seq_bit(row.cursor);
     }

@@ -81,6 +81,21 @@ fn while_operators_unpark_and_skip() {
 }
 
 #[test]
+fn while_dead_letters_are_requeued() {
+    holds(scenarios::requeued());
+}
+
+#[test]
+fn while_a_dead_letter_is_requeued_and_a_worker_killed() {
+    holds(scenarios::requeued_and_killed());
+}
+
+#[test]
+fn while_a_dead_letter_is_requeued_and_the_server_fails_over() {
+    holds(scenarios::requeued_and_failed_over());
+}
+
+#[test]
 fn while_idle_workers_wait_for_the_doorbell() {
     holds(scenarios::doorbell());
 }

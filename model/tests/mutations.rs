@@ -241,6 +241,42 @@ fn a_successor_that_does_not_wait_for_the_outcome_overtakes() {
 }
 
 #[test]
+fn a_dead_letter_that_is_requeued_under_its_lanes_holder_robs_it() {
+    breaks(
+        scenarios::requeued(),
+        Mutation::RequeueWithoutLaneLock,
+        NOT_ROBBED,
+    );
+}
+
+#[test]
+fn a_dead_letter_that_is_requeued_without_a_token_waits_for_another_event() {
+    breaks(
+        scenarios::requeued(),
+        Mutation::RequeueInsertsNoToken,
+        HAS_TOKEN,
+    );
+}
+
+#[test]
+fn a_successor_that_does_not_wait_for_the_letters_settlement_overtakes() {
+    breaks(
+        scenarios::requeued_and_killed(),
+        Mutation::SuccessorBeforeLetter,
+        LETTERS,
+    );
+}
+
+#[test]
+fn a_letter_that_is_dead_again_and_not_flushed_may_come_behind_its_successor() {
+    breaks(
+        scenarios::requeued_and_failed_over(),
+        Mutation::OutcomesAreNotFlushed,
+        LETTERS,
+    );
+}
+
+#[test]
 fn without_a_full_walk_a_late_commit_is_never_found() {
     strands(
         scenarios::bounds(),

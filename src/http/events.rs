@@ -2,12 +2,11 @@
 //!
 //! A request is answered when its events are committed. With message ids or dedupe keys it may be repeated.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Bytes, to_bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -15,15 +14,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use deadpool_postgres::Pool;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
-use uuid::Uuid;
 
 use super::access::Access;
+use super::body::Body;
 use super::places::Places;
 use super::problem::Problem;
 use crate::config::HttpConfig;
-use crate::store::append::{Enqueued, NewEvent};
+use crate::store::append::Enqueued;
 use crate::store::inspect::{self, FindError};
 use crate::store::log::{LineView, Reader};
 use crate::store::producer::within;
@@ -31,8 +29,6 @@ use crate::store::token::Scope;
 use crate::store::{Database, append};
 use crate::telemetry::span::TraceContext;
 
-/// Events in one request.
-const MOST_EVENTS: usize = 1_000;
 /// What W3C Trace Context asks to be passed on at least.
 const LONGEST_TRACESTATE: usize = 512;
 /// For the request's body to arrive, and for Postgres to answer.
@@ -97,32 +93,13 @@ async fn not_so() -> Problem {
     Problem::new(status, "method_not_allowed", "this path takes GET and POST")
 }
 
-/// An event as a request has it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Item<'a> {
-    #[serde(borrow)]
-    event_type: Cow<'a, str>,
-    #[serde(borrow)]
-    payload: &'a RawValue,
-    message_id: Option<Uuid>,
-    #[serde(borrow)]
-    dedupe_key: Option<Cow<'a, str>>,
-    priority: Option<i16>,
-    #[serde(borrow)]
-    headers: Option<&'a RawValue>,
-    /// May repeat what the path says.
-    #[serde(borrow)]
-    session: Option<Cow<'a, str>>,
-}
-
 async fn append_events(
     State(desk): State<Arc<Desk>>,
     path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
-    body: Body,
+    body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    let Path((stream, session)) = path.map_err(|rejection| unreadable(&rejection))?;
+    let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     desk.access.judge(&headers, Scope::Produce, &stream).await?;
     let room = desk.places.body(&headers)?;
     let body = read_body(body, desk.places.max_body_bytes()).await?;
@@ -142,34 +119,8 @@ async fn append_body(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Response, Problem> {
-    let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
-    let many = text.trim_start().starts_with('[');
-    let items: Vec<Item<'_>> = if many {
-        serde_json::from_str(text).map_err(|error| unreadable(&error))?
-    } else {
-        vec![serde_json::from_str(text).map_err(|error| unreadable(&error))?]
-    };
-    check_items(&items, session)?;
-    let traced = trace_of(headers);
-    let with_trace: Vec<Option<String>> = items
-        .iter()
-        .map(|item| {
-            traced
-                .as_ref()
-                .and_then(|trace| joined(trace, item.headers))
-        })
-        .collect();
-    let events: Vec<NewEvent<'_>> = items
-        .iter()
-        .zip(&with_trace)
-        .map(|(item, headers)| NewEvent {
-            message_id: item.message_id,
-            dedupe_key: item.dedupe_key.as_deref(),
-            priority: item.priority.unwrap_or(0),
-            headers: headers.as_deref().or(item.headers.map(RawValue::get)),
-            ..NewEvent::new(session, &item.event_type, item.payload.get())
-        })
-        .collect();
+    let body = Body::read(body, session, trace_of(headers).as_ref())?;
+    let events = body.events(session);
     let _turn = desk.places.session(stream, session).await?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
     let deadline = Instant::now() + ANSWER_WITHIN;
@@ -189,24 +140,7 @@ async fn append_body(
         // What it still does is nobody else's to wait for.
         drop(deadpool_postgres::Object::take(client));
     }
-    Ok(answer(enqueued?, many))
-}
-
-fn check_items(items: &[Item<'_>], session: &str) -> Result<(), Problem> {
-    let refused = |detail| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail);
-    if items.is_empty() || items.len() > MOST_EVENTS {
-        return Err(refused(format!(
-            "a request has 1 to {MOST_EVENTS} events, this one has {}: nothing was enqueued",
-            items.len()
-        )));
-    }
-    let mut sessions = items.iter().filter_map(|item| item.session.as_deref());
-    match sessions.find(|name| *name != session) {
-        Some(other) => Err(refused(format!(
-            "an event is of session {other:?} and the path of {session:?}: nothing was enqueued"
-        ))),
-        None => Ok(()),
-    }
+    Ok(answer(enqueued?, body.is_array))
 }
 
 fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {
@@ -228,7 +162,7 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn read_body(body: Body, limit: usize) -> Result<Bytes, Problem> {
+async fn read_body(body: axum::body::Body, limit: usize) -> Result<Bytes, Problem> {
     match timeout(BODY_WITHIN, to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => {
@@ -250,12 +184,6 @@ async fn read_body(body: Body, limit: usize) -> Result<Bytes, Problem> {
     }
 }
 
-fn unreadable(error: &dyn std::fmt::Display) -> Problem {
-    let detail = format!("the request is not what is expected ({error}): nothing was done");
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
-        .hint("send {\"event_type\":…,\"payload\":…}, or an array of such objects")
-}
-
 /// The request's trace context, for events that bring none of their own; none where it is not well-formed.
 fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
@@ -264,25 +192,6 @@ fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
         tracestate: text("tracestate").filter(|state| state.len() <= LONGEST_TRACESTATE),
     };
     trace.is_well_formed().then_some(trace)
-}
-
-/// An event's headers with the trace context, where they are an object without one.
-fn joined(trace: &TraceContext, headers: Option<&RawValue>) -> Option<String> {
-    let text = headers.map_or("{}", RawValue::get);
-    let mut headers: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(text).ok()?;
-    if headers.contains_key("traceparent") {
-        return None;
-    }
-    for (name, value) in [
-        ("traceparent", &trace.traceparent),
-        ("tracestate", &trace.tracestate),
-    ] {
-        if let Some(value) = value {
-            headers.insert(name.to_owned(), value.clone().into());
-        }
-    }
-    serde_json::to_string(&headers).ok()
 }
 
 #[derive(Deserialize)]
@@ -298,8 +207,8 @@ async fn read_events(
     range: Result<Query<Range>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let Path((stream, session)) = path.map_err(|rejection| unreadable(&rejection))?;
-    let Query(range) = range.map_err(|rejection| unreadable(&rejection))?;
+    let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
+    let Query(range) = range.map_err(|rejection| Problem::unreadable(&rejection))?;
     desk.access.judge(&headers, Scope::Read, &stream).await?;
     let _place = desk.places.request()?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;

@@ -4,6 +4,7 @@
 //! problem documents (`problem`).
 
 pub mod access;
+mod body;
 pub mod events;
 pub mod health;
 pub mod metrics;

@@ -9,6 +9,8 @@ use crate::store::append::AppendError;
 
 /// Seconds after which a refused request may be tried again, where nothing better is known.
 const RETRY_AFTER_S: u64 = 1;
+/// What a problem repeats of a request: its beginning, and its end, where errors have their place.
+const EXCERPT_CHARS: (usize, usize) = (200, 60);
 
 /// What went wrong, what was not lost, what to do.
 #[derive(Debug)]
@@ -59,6 +61,26 @@ impl Problem {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The request is not what is expected.
+    pub fn unreadable(error: &dyn std::fmt::Display) -> Self {
+        let error = Self::excerpt(&error.to_string());
+        let detail = format!("the request is not what is expected ({error}): nothing was done");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
+            .hint("send {\"event_type\":…,\"payload\":…}, or an array of such objects")
+    }
+
+    /// Text that repeats what was sent, without its middle where it is long.
+    pub fn excerpt(text: &str) -> String {
+        let (begin, end) = EXCERPT_CHARS;
+        let count = text.chars().count();
+        if count <= begin + end {
+            return text.to_owned();
+        }
+        let begin: String = text.chars().take(begin).collect();
+        let end: String = text.chars().skip(count - end).collect();
+        format!("{begin}…{end}")
     }
 
     /// Without a token, or with one that is good for nothing.

@@ -115,6 +115,7 @@ impl Stage {
             lanes: lanes(&self.client).await.unwrap(),
             arrivals: self.receiver.reader().more(),
             causes,
+            rounds: Vec::new(),
             limited: None,
         };
         let wrong = case.judge();

@@ -28,6 +28,8 @@ struct Summary {
     duplicates: usize,
     duplicates_where_none_may_be: usize,
     outcomes: usize,
+    requeued: usize,
+    redelivered: usize,
     killed: Vec<i64>,
     frozen: Vec<i64>,
     frozen_soon: Vec<i64>,
@@ -49,6 +51,8 @@ impl Summary {
             self.duplicates_where_none_may_be += report.duplicates;
         }
         self.outcomes += report.outcomes;
+        self.requeued += report.requeued;
+        self.redelivered += report.redelivered;
         self.killed.extend(report.kill_recovery_ms);
         self.frozen.extend(report.frozen_recovery_ms);
         self.frozen_soon.extend(report.frozen_soon_ms);
@@ -72,6 +76,8 @@ impl Summary {
             "duplicates": self.duplicates,
             "duplicates_where_none_may_be": self.duplicates_where_none_may_be,
             "outcomes": self.outcomes,
+            "dead_letters_requeued": self.requeued,
+            "dead_letters_redelivered": self.redelivered,
             "recovery_ms": {
                 "sigkill": spread(&mut self.killed),
                 "frozen_default_settings": spread(&mut self.frozen),

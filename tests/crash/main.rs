@@ -2,8 +2,7 @@
 //! connection through a proxy that can break it, a seed that decides what happens when, and an oracle
 //! that believes nobody. `make crash SEEDS=… MINUTES=…` is the long form of what runs here.
 //!
-//! Left out: Redis, which nothing uses yet; the binary of the previous release beside this one, which
-//! there is not; and the loss of a disk.
+//! Left out: the binary of the previous release beside this one, which there is not; and the loss of a disk.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +21,7 @@ mod long_form;
 mod middlebox;
 mod monitor;
 mod node;
+mod operator;
 mod oracle;
 mod plan;
 mod receiver;

@@ -42,7 +42,7 @@ impl Deaths {
         self.count.load(Ordering::SeqCst)
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url.lock().unwrap().clone()
     }
 }

@@ -2,7 +2,8 @@
 //! and the receiver's record, none of which believes the others.
 //!
 //! Repeats are allowed where something was cut: one for each cause that could lose a settlement or an
-//! answer. Without any cause there must be none.
+//! answer. Without any cause there must be none. What requeued dead letters may do is in `letters`; to the
+//! other events of their lanes they change nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -11,8 +12,16 @@ use uuid::Uuid;
 
 use crate::ledger::{Entry, Fate};
 
+mod course;
+mod letters;
+mod terminal;
 #[cfg(test)]
 mod tests;
+
+use course::Course;
+use letters::Requeues;
+pub use letters::{Letter, Place, Round};
+pub use terminal::Terminal;
 
 #[derive(Clone, Debug)]
 pub struct Subscription {
@@ -48,6 +57,10 @@ pub struct Arrival {
     pub id: Uuid,
     pub attempt: u32,
     pub sender: usize,
+    /// As a dead letter that is delivered again.
+    pub requeued: bool,
+    /// It was not accepted.
+    pub refused: bool,
 }
 
 /// Subscription and session.
@@ -58,6 +71,8 @@ pub struct Lane {
     pub cursor: i64,
     /// Events that came to an outcome other than plain delivery.
     pub outcomes: BTreeMap<i64, String>,
+    /// Events that were exhausted and kept, whatever became of them since.
+    pub letters: BTreeMap<i64, Letter>,
 }
 
 #[derive(Default)]
@@ -69,6 +84,8 @@ pub struct Case {
     pub arrivals: Vec<Arrival>,
     /// What happened that may make one event come once more.
     pub causes: usize,
+    /// What operators had delivered again.
+    pub rounds: Vec<Round>,
     /// A subscription's limit, where requests arrive about when they were let go.
     pub limited: Option<(&'static str, Limit)>,
 }
@@ -148,6 +165,43 @@ pub enum Violation {
         seq: i64,
         attempt: u32,
     },
+    /// It came as a requeued dead letter, and nobody had asked for it by then.
+    NotRequeued {
+        lane: LaneName,
+        seq: i64,
+    },
+    RequeuedTooOften {
+        lane: LaneName,
+        seq: i64,
+        times: usize,
+        rounds: usize,
+        causes: usize,
+    },
+    /// A dead letter that was requeued is neither delivered nor a dead letter again.
+    LetterLost {
+        lane: LaneName,
+        seq: i64,
+        letter: Option<Letter>,
+        outcome: Option<String>,
+    },
+    /// An event that is new to its lane came before a requeued dead letter whose turn it was.
+    LetterOvertaken {
+        lane: LaneName,
+        letter: i64,
+        by: i64,
+    },
+    /// A dead letter that was to come at the end came before an event that was committed by then.
+    LetterOvertook {
+        lane: LaneName,
+        letter: i64,
+        open: i64,
+    },
+    /// Two that were requeued at their places came in the wrong order.
+    LettersSwapped {
+        lane: LaneName,
+        letter: i64,
+        by: i64,
+    },
     /// More than the limit lets through in so much time.
     TooFast {
         sends: usize,
@@ -168,6 +222,10 @@ impl Case {
         self.judge_log(&mut found);
         self.judge_ids(&mut found);
         self.judge_pace(&mut found);
+        let mut requeues: HashMap<&LaneName, Vec<&Round>> = HashMap::new();
+        for round in &self.rounds {
+            requeues.entry(&round.lane).or_default().push(round);
+        }
         let mut by_lane: HashMap<(&str, &str), Vec<&Arrival>> = HashMap::new();
         for arrival in &self.arrivals {
             let lane = (arrival.subscription.as_str(), arrival.session.as_str());
@@ -177,15 +235,27 @@ impl Case {
             for (session, log) in &self.log {
                 let arrivals = by_lane.remove(&(subscription.name, session.as_str()));
                 let name = (subscription.name.to_owned(), session.clone());
+                let due: Vec<i64> = log
+                    .iter()
+                    .filter(|event| subscription.wants(event))
+                    .map(|event| event.seq)
+                    .collect();
+                let nothing = Lane::default();
+                let state = self.lanes.get(&name).unwrap_or(&nothing);
+                let arrivals = arrivals.unwrap_or_default();
+                let requeues = Requeues {
+                    name: &name,
+                    due: &due,
+                    state,
+                    arrivals: &arrivals,
+                    rounds: requeues.remove(&name).unwrap_or_default(),
+                };
+                requeues.judge(self.causes, &mut found);
                 let lane = Course {
-                    due: log
-                        .iter()
-                        .filter(|event| subscription.wants(event))
-                        .map(|event| event.seq)
-                        .collect(),
-                    state: self.lanes.get(&name).cloned().unwrap_or_default(),
-                    arrivals: arrivals.unwrap_or_default(),
-                    name,
+                    name: &name,
+                    due: &due,
+                    state,
+                    arrivals: &arrivals,
                 };
                 lane.judge(subscription, self.causes, &mut found);
             }
@@ -193,11 +263,12 @@ impl Case {
         found.into_iter().collect()
     }
 
-    /// While it runs: what a lane's cursor has passed came, or has an outcome.
+    /// While it runs: what a lane's cursor has passed was accepted, or has an outcome.
     pub fn settled_undelivered(&self) -> Vec<Violation> {
         let came: HashSet<(&str, &str, i64)> = self
             .arrivals
             .iter()
+            .filter(|one| !one.refused)
             .map(|one| (one.subscription.as_str(), one.session.as_str(), one.seq))
             .collect();
         let mut found = Vec::new();
@@ -296,129 +367,5 @@ impl Case {
                 found.insert(Violation::Invented { session, seq });
             }
         }
-    }
-}
-
-/// One lane and what came of it, in the order of arrival.
-struct Course<'a> {
-    name: LaneName,
-    due: Vec<i64>,
-    state: Lane,
-    arrivals: Vec<&'a Arrival>,
-}
-
-impl Course<'_> {
-    fn judge(&self, subscription: &Subscription, causes: usize, found: &mut BTreeSet<Violation>) {
-        let lane = || self.name.clone();
-        let places: HashMap<i64, usize> = self.due.iter().copied().zip(0..).collect();
-        let excused = |place: usize| self.state.outcomes.contains_key(&self.due[place]);
-        let mut came = vec![0_usize; self.due.len()];
-        // The first place that has neither come nor an outcome.
-        let mut open = 0;
-        let mut last: Option<(usize, usize)> = None;
-        let mut earlier = None;
-        let mut strays = 0;
-        for arrival in &self.arrivals {
-            let seq = arrival.seq;
-            let Some(&place) = places.get(&seq) else {
-                found.insert(Violation::Unwanted { lane: lane(), seq });
-                continue;
-            };
-            while open < came.len() && (came[open] > 0 || excused(open)) {
-                open += 1;
-            }
-            if place > open {
-                let open = self.due[open];
-                found.insert(Violation::Overtook {
-                    lane: lane(),
-                    seq,
-                    open,
-                });
-            }
-            // Whoever goes back repeats all from there; who takes over may begin anywhere behind.
-            if let Some((sender, before)) = last
-                && sender == arrival.sender
-                && place > before + 1
-                && !(before + 1..place).all(excused)
-            {
-                // A request that was given up may still arrive, once, in the midst of the next stretch.
-                strays += 1;
-                let goes_on = earlier.is_some_and(|at| (at..=at + 1).contains(&place));
-                if !goes_on || strays > causes {
-                    let after = self.due[before];
-                    found.insert(Violation::Skipped {
-                        lane: lane(),
-                        seq,
-                        after,
-                    });
-                }
-            }
-            earlier = last.map(|(_, place)| place);
-            last = Some((arrival.sender, place));
-            came[place] += 1;
-            if subscription.max_attempts > 0 && arrival.attempt > subscription.max_attempts {
-                let attempt = arrival.attempt;
-                found.insert(Violation::TooManyAttempts {
-                    lane: lane(),
-                    seq,
-                    attempt,
-                });
-            }
-        }
-        for (place, times) in came.into_iter().enumerate() {
-            let seq = self.due[place];
-            if times > 1 + causes {
-                found.insert(Violation::TooOften {
-                    lane: lane(),
-                    seq,
-                    times,
-                    causes,
-                });
-            }
-            if times == 0 && !excused(place) {
-                found.insert(if seq <= self.state.cursor {
-                    Violation::SettledUndelivered { lane: lane(), seq }
-                } else {
-                    Violation::Undelivered { lane: lane(), seq }
-                });
-            }
-        }
-    }
-}
-
-/// Sees that what is settled stays settled.
-#[derive(Default)]
-pub struct Terminal {
-    seen: BTreeMap<LaneName, Lane>,
-}
-
-impl Terminal {
-    /// A crash of the server may take back the settlements of its last moments, which are not flushed:
-    /// what was seen before it does not count after it.
-    pub fn forget(&mut self) {
-        self.seen.clear();
-    }
-
-    /// What went back since the last look.
-    pub fn look(&mut self, lanes: BTreeMap<LaneName, Lane>) -> Vec<String> {
-        let mut found = Vec::new();
-        for (name, before) in &self.seen {
-            let Some(now) = lanes.get(name) else {
-                found.push(format!("{name:?} is gone"));
-                continue;
-            };
-            if now.cursor < before.cursor {
-                let (was, is) = (before.cursor, now.cursor);
-                found.push(format!("{name:?}: the cursor went back from {was} to {is}"));
-            }
-            for (seq, kind) in &before.outcomes {
-                if now.outcomes.get(seq) != Some(kind) {
-                    let is = now.outcomes.get(seq);
-                    found.push(format!("{name:?} {seq}: {kind} became {is:?}"));
-                }
-            }
-        }
-        self.seen = lanes;
-        found
     }
 }

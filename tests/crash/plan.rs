@@ -45,12 +45,18 @@ pub enum Fault {
     KillRedis,
     /// Redis stands still, and goes on where it stood.
     FreezeRedis,
+    /// A worker's connections to Redis are reset, and it gets no new ones for a while. Others reach it.
+    CutRedis,
+    /// What one worker and Redis say takes longer, up to more than either waits for.
+    DelayRedis,
+    /// Nothing of what one worker and Redis say passes.
+    SilenceRedis,
 }
 
 use Fault::*;
 
 /// How often each is drawn.
-const WEIGHTS: [(Fault, u64); 22] = [
+const WEIGHTS: [(Fault, u64); 25] = [
     (KillWorker, 14),
     (FreezeWorker, 5),
     (StopWorker, 6),
@@ -73,6 +79,9 @@ const WEIGHTS: [(Fault, u64); 22] = [
     (JumpClock, 3),
     (KillRedis, 4),
     (FreezeRedis, 3),
+    (CutRedis, 3),
+    (DelayRedis, 2),
+    (SilenceRedis, 3),
 ];
 
 impl Fault {
@@ -112,8 +121,14 @@ impl Fault {
                 | JumpClock
                 | DelayWorker
                 | ThrottleWorker
-                | KillRedis
-                | FreezeRedis
+        ) && !self.strikes_redis()
+    }
+
+    /// Whether it is about the limits that are shared.
+    pub fn strikes_redis(self) -> bool {
+        matches!(
+            self,
+            KillRedis | FreezeRedis | CutRedis | DelayRedis | SilenceRedis
         )
     }
 
@@ -145,6 +160,8 @@ pub struct Plan {
     pub delivery_ms: u64,
     /// Whether one subscription has a limit, shared over a Redis of the run's own.
     pub limited: bool,
+    /// Whether the receiver refuses some events for good, and an operator has the dead letters delivered again.
+    pub requeued: bool,
 }
 
 impl Plan {
@@ -170,7 +187,19 @@ impl Plan {
 
     /// With these faults, in this order.
     pub fn only(seed: u64, faults: &[Fault]) -> Self {
-        Self::with(seed, &Dice::new(seed), faults)
+        let plan = Self::with(seed, &Dice::new(seed), faults);
+        Self {
+            requeued: false,
+            ..plan
+        }
+    }
+
+    /// With these faults and an operator who has dead letters delivered again.
+    pub fn requeueing(seed: u64, faults: &[Fault]) -> Self {
+        Self {
+            requeued: true,
+            ..Self::only(seed, faults)
+        }
     }
 
     fn with(seed: u64, dice: &Dice, faults: &[Fault]) -> Self {
@@ -189,10 +218,8 @@ impl Plan {
                 .any(|fault| matches!(fault, FreezeWorker | SilenceWorker)),
             pause_ms: [12, 30, 60][dice.roll(3) as usize],
             delivery_ms: [2, 5, 10][dice.roll(3) as usize],
-            limited: dice.roll(8) == 0
-                || faults
-                    .iter()
-                    .any(|fault| matches!(fault, KillRedis | FreezeRedis)),
+            limited: dice.roll(8) == 0 || faults.iter().any(|fault| fault.strikes_redis()),
+            requeued: dice.roll(3) == 0,
         }
     }
 

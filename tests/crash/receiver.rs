@@ -25,18 +25,26 @@ const SECRETS: usize = 40;
 pub struct Receiver {
     pub record: PathBuf,
     secrets: Vec<String>,
+    /// Where it refuses some messages for good.
+    refuse_at: Option<String>,
     next: usize,
     process: Option<Child>,
 }
 
 impl Receiver {
     pub async fn start(dir: &Path) -> (Self, u16) {
+        Self::refusing(dir, None).await
+    }
+
+    /// One that refuses some of the messages to this subscription, those that are the same each time.
+    pub async fn refusing(dir: &Path, subscription: Option<&str>) -> (Self, u16) {
         let secret = || [*Uuid::new_v4().as_bytes(), *Uuid::new_v4().as_bytes()].concat();
         let mut receiver = Self {
             record: dir.join("record.jsonl"),
             secrets: (0..SECRETS)
                 .map(|_| format!("whsec_{}", STANDARD.encode(secret())))
                 .collect(),
+            refuse_at: subscription.map(|name| format!("/{name}")),
             next: 0,
             process: None,
         };
@@ -58,6 +66,9 @@ impl Receiver {
         for (number, secret) in self.secrets.iter().enumerate() {
             let name = format!("RECEIVER_SECRET_{number}");
             command.args(["--secret-env", &name]).env(&name, secret);
+        }
+        if let Some(path) = &self.refuse_at {
+            command.arg("--refuse-at").arg(path);
         }
         let mut process = command
             .stdout(Stdio::piped())
@@ -116,6 +127,8 @@ struct Written {
     session: String,
     seq: i64,
     attempt: u32,
+    requeued: bool,
+    refused: bool,
 }
 
 /// Reads the record from the disk, past all proxies, as far as it is written.
@@ -145,6 +158,8 @@ impl Reader {
                     id: line.id,
                     attempt: line.attempt,
                     sender: line.secret,
+                    requeued: line.requeued,
+                    refused: line.refused,
                 }
             })
             .collect()

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::ground::Ground;
 use crate::ledger::Ledger;
 use crate::monitor::Monitor;
+use crate::operator::{Operator, ask_in_peace};
 use crate::oracle::Case;
 use crate::plan::{Fault, Plan};
 use crate::scene::{LIMIT, LIMITED, SUBSCRIPTIONS, Scene, lanes, log};
@@ -29,6 +30,9 @@ pub struct Report {
     pub deliveries: usize,
     pub duplicates: usize,
     pub outcomes: usize,
+    /// Dead letters that an operator had delivered again, each time; and how many were accepted.
+    pub requeued: usize,
+    pub redelivered: usize,
     /// Whether anything happened that allows duplicates.
     pub may_repeat: bool,
     /// Of each lane that a killed worker held, where nothing else interfered; at the default settings.
@@ -38,6 +42,22 @@ pub struct Report {
     pub frozen_recovery_ms: Vec<i64>,
     /// From the end of the last fault to the last settlement.
     pub settled_ms: u64,
+}
+
+/// Waits until everything that was committed is delivered.
+async fn settle(scene: &Scene) {
+    let deadline = Instant::now() + DELIVERED_WITHIN;
+    // What a producer or an operator gave up may still be at it, and commit.
+    while scene.at_work().await > 0 {
+        assert!(Instant::now() < deadline, "a transaction does not end");
+        sleep(Duration::from_millis(20)).await;
+    }
+    while scene.unsettled().await > 0 {
+        if Instant::now() > deadline {
+            panic!("not delivered in time\n{}", scene.despair().await);
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Runs a plan; panics with everything that was wrong. Gives the server back, if it had one.
@@ -51,6 +71,9 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     let begun = Instant::now();
     let producers = Producers::start(&url, &dice, &ledger, plan.pause_ms);
     let (deaths, bursts) = (monitor.deaths().clone(), producers.bursts().clone());
+    let operator = plan
+        .requeued
+        .then(|| Operator::start(deaths.clone(), !plan.seed));
     let mut timeline = Timeline::new(&mut scene, plan, deaths, bursts);
     timeline.run(plan).await;
     let (strikes, stopping) = (timeline.strikes, timeline.stopping);
@@ -59,23 +82,17 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     eprintln!("{:>6} ms healed", begun.elapsed().as_millis());
     sleep(LOAD_AFTER.max(LOAD_AT_LEAST.saturating_sub(begun.elapsed()))).await;
     producers.stop().await;
+    let mut rounds = match operator {
+        Some(operator) => operator.stop().await,
+        None => Vec::new(),
+    };
 
-    let deadline = Instant::now() + DELIVERED_WITHIN;
-    // What a producer gave up may still be at it, and commit.
-    while scene.appending().await > 0 {
-        assert!(
-            Instant::now() < deadline,
-            "a producer's transaction does not end"
-        );
-        sleep(Duration::from_millis(20)).await;
-    }
-    while scene.unsettled().await > 0 {
-        if Instant::now() > deadline {
-            panic!("not delivered in time\n{}", scene.despair().await);
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+    settle(&scene).await;
     let settled_ms = u64::try_from(healed.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if plan.requeued {
+        ask_in_peace(scene.ground.url(), plan.seed, &mut rounds).await;
+        settle(&scene).await;
+    }
     // Those that were told to stop in the midst of it.
     let only_stops = plan.faults().all(|fault| fault == Fault::StopWorker);
     for ended in stopping {
@@ -101,6 +118,7 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
         lanes,
         arrivals,
         causes,
+        rounds,
         limited: (plan.limited && !plan.faults().any(Fault::bunches_arrivals))
             .then_some((LIMITED, LIMIT)),
     };
@@ -120,11 +138,12 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
             ));
         }
     }
-    let ids: HashSet<_> = case
-        .arrivals
-        .iter()
+    let accepted = case.arrivals.iter().filter(|one| !one.refused);
+    let ids: HashSet<_> = accepted
+        .clone()
         .map(|one| (one.id, &one.subscription))
         .collect();
+    let letters = case.lanes.values().flat_map(|lane| lane.letters.values());
     // Where nothing else interfered.
     let recovered = |fault: Fault, soon: bool| {
         let alone = plan.soon == soon && plan.faults().all(|one| one == fault);
@@ -138,8 +157,10 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     let report = Report {
         events: case.log.values().map(Vec::len).sum(),
         deliveries: case.arrivals.len(),
-        duplicates: case.arrivals.len() - ids.len(),
+        duplicates: accepted.count() - ids.len(),
         outcomes: case.lanes.values().map(|lane| lane.outcomes.len()).sum(),
+        requeued: case.rounds.len(),
+        redelivered: letters.filter(|letter| letter.is_redelivered).count(),
         may_repeat: causes > 0,
         kill_recovery_ms: recovered(Fault::KillWorker, false),
         frozen_soon_ms: recovered(Fault::FreezeWorker, true),

@@ -1,5 +1,5 @@
-//! The processes of a run and the proxies between them: workers, each behind its own proxy, the
-//! receiver behind another, and the producers behind a third.
+//! The processes of a run and the proxies between them: workers, each behind its own to Postgres and to
+//! Redis, the receiver behind another, and the producers behind one more.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::ground::Ground;
-use crate::oracle::{Lane, LaneName, Limit, Logged, Subscription};
+use crate::oracle::{Lane, LaneName, Letter, Limit, Logged, Subscription};
 use crate::plan::{Fault, Plan};
 use crate::receiver::Receiver;
 use crate::support::{
@@ -47,6 +47,9 @@ pub const SUBSCRIPTIONS: [Subscription; 3] = [
     },
 ];
 
+/// Which of them has its receiver refuse some events for good, where a plan has an operator for them.
+pub const REFUSED: &str = "bounded";
+
 /// Which of them has a limit, where a plan has one: less than its load at times, more than it on the whole.
 pub const LIMITED: &str = "all";
 pub const LIMIT: Limit = Limit {
@@ -64,6 +67,8 @@ const SOON: [(&str, &str); 3] = [
 /// A worker's place: the process in it may change.
 pub struct Place {
     pub proxy: Proxy,
+    /// To Redis, where there is one.
+    pub redis: Option<Proxy>,
     pub process: Option<WorkerProcess>,
     sender: (usize, String),
     pub frozen: bool,
@@ -93,16 +98,22 @@ impl Scene {
         }
         let clocks = plan.has(Fault::JumpClock);
         let dir = tempfile::tempdir().unwrap();
-        let (receiver, port) = Receiver::start(dir.path()).await;
+        let refused = plan.requeued.then_some(REFUSED);
+        let (receiver, port) = Receiver::refusing(dir.path(), refused).await;
         let here = |port| Upstream::Tcp(([127, 0, 0, 1], port).into());
         let receiver_proxy = Proxy::start(here(port), Protocol::Http).await;
         apply(ground.url(), receiver_proxy.port(), plan.limited).await;
         let upstream = Upstream::of(ground.url());
         let faketime = FAKETIME.iter().any(|path| Path::new(path).exists());
+        let redis = plan.limited.then(RedisServer::start);
         let mut places = Vec::new();
         for number in 0..plan.workers {
             places.push(Place {
                 proxy: Proxy::start(upstream.clone(), Protocol::Postgres).await,
+                redis: match &redis {
+                    Some(redis) => Some(Proxy::start(here(redis.port()), Protocol::Redis).await),
+                    None => None,
+                },
                 process: None,
                 sender: (0, String::new()),
                 frozen: false,
@@ -116,7 +127,7 @@ impl Scene {
             workers: places,
             receiver,
             receiver_proxy,
-            redis: plan.limited.then(RedisServer::start),
+            redis,
             soon: plan.soon,
             delivery: Duration::from_millis(plan.delivery_ms),
             _dir: dir,
@@ -152,7 +163,8 @@ impl Scene {
         if self.soon {
             variables.extend(SOON);
         }
-        let redis = self.redis.as_ref().map(RedisServer::url);
+        let redis = place.redis.as_ref();
+        let redis = redis.map(|proxy| format!("redis://127.0.0.1:{}", proxy.port()));
         if let Some(redis) = &redis {
             variables.push(("REDIS_URL", redis));
         }
@@ -211,11 +223,11 @@ impl Scene {
         process.expect("an employee").signal(signal);
     }
 
-    /// Producers' transactions that are open at the server, whoever still waits for them.
-    pub async fn appending(&self) -> i64 {
+    /// Transactions of producers and operators that are open at the server, whoever still waits for them.
+    pub async fn at_work(&self) -> i64 {
         let query = "SELECT count(*) FROM pg_stat_activity
-                     WHERE datname = current_database() AND state <> 'idle' AND query LIKE '%lanekeeper.enqueue%'
-                       AND pid <> pg_backend_pid()";
+                     WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()
+                       AND (query LIKE '%lanekeeper.enqueue%' OR query LIKE '%lanekeeper.requeue%')";
         self.client.query_one(query, &[]).await.unwrap().get(0)
     }
 
@@ -261,7 +273,7 @@ pub async fn log(client: &Client) -> Result<BTreeMap<String, Vec<Logged>>, tokio
 
 /// Where every lane stands. One statement: one snapshot.
 pub async fn lanes(client: &Client) -> Result<BTreeMap<LaneName, Lane>, tokio_postgres::Error> {
-    let query = "SELECT u.name, s.name, p.cursor, o.seqs, o.kinds
+    let query = "SELECT u.name, s.name, p.cursor, o.seqs, o.kinds, d.seqs, d.redelivered, d.requeued, d.died_ms
                  FROM lanekeeper.lane AS l
                  JOIN lanekeeper.subscription AS u USING (subscription_id)
                  JOIN lanekeeper.session AS s ON s.session_id = l.session_id
@@ -269,19 +281,44 @@ pub async fn lanes(client: &Client) -> Result<BTreeMap<LaneName, Lane>, tokio_po
                      WHERE p.lane_id = l.lane_id ORDER BY p.version DESC LIMIT 1) AS p
                  CROSS JOIN LATERAL (
                      SELECT coalesce(array_agg(o.seq), '{}') AS seqs, coalesce(array_agg(o.kind), '{}') AS kinds
-                     FROM lanekeeper.outcome AS o WHERE o.lane_id = l.lane_id) AS o";
+                     FROM lanekeeper.outcome AS o WHERE o.lane_id = l.lane_id) AS o
+                 CROSS JOIN LATERAL (
+                     SELECT coalesce(array_agg(d.seq), '{}') AS seqs,
+                            coalesce(array_agg(d.resolution IS NOT DISTINCT FROM 'requeued'), '{}') AS redelivered,
+                            coalesce(array_agg(d.requeued_at IS NOT NULL), '{}') AS requeued,
+                            coalesce(array_agg(floor(extract(epoch FROM d.died_at) * 1000)::bigint), '{}') AS died_ms
+                     FROM lanekeeper.dead AS d WHERE d.lane_id = l.lane_id) AS d";
     let rows = client.query(query, &[]).await?;
     let lane = |row: &tokio_postgres::Row| {
         let (seqs, kinds): (Vec<i64>, Vec<String>) = (row.get(3), row.get(4));
         Lane {
             cursor: row.get(2),
             outcomes: seqs.into_iter().zip(kinds).collect(),
+            letters: letters(row),
         }
     };
     Ok(rows
         .iter()
         .map(|row| ((row.get(0), row.get(1)), lane(row)))
         .collect())
+}
+
+/// The dead letters of a row of [`lanes`].
+fn letters(row: &tokio_postgres::Row) -> BTreeMap<i64, Letter> {
+    let seqs: Vec<i64> = row.get(5);
+    let (redelivered, requeued): (Vec<bool>, Vec<bool>) = (row.get(6), row.get(7));
+    let died_ms: Vec<i64> = row.get(8);
+    let mut letters = BTreeMap::new();
+    for (at, seq) in seqs.into_iter().enumerate() {
+        let letter = Letter {
+            is_redelivered: redelivered[at],
+            is_requeued: requeued[at],
+            died_ms: died_ms[at],
+        };
+        let twice = letters.insert(seq, letter);
+        assert!(twice.is_none(), "seq {seq} is two dead letters of its lane");
+    }
+    letters
 }
 
 pub async fn apply(url: &str, port: u16, limited: bool) {

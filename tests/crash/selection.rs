@@ -6,9 +6,19 @@ use crate::run::{Report, run};
 use crate::support::Server;
 
 async fn one(seed: u64, faults: &[Fault]) -> Report {
-    let plan = Plan::only(seed, faults);
+    carry_out(Plan::only(seed, faults)).await
+}
+
+/// With an operator who has dead letters delivered again.
+async fn requeueing(seed: u64, faults: &[Fault]) -> Report {
+    let report = carry_out(Plan::requeueing(seed, faults)).await;
+    assert!(report.redelivered > 0, "{report:?}");
+    report
+}
+
+async fn carry_out(plan: Plan) -> Report {
     let ground = if plan.faults().any(Fault::takes_the_server) {
-        Ground::own(Server::start().await, seed).await
+        Ground::own(Server::start().await, plan.seed).await
     } else {
         Ground::shared().await
     };
@@ -119,6 +129,40 @@ async fn redis_is_killed_and_stands_still_under_a_shared_limit() {
     let report = one(14, &[KillRedis, FreezeRedis, StopWorker, KillRedis]).await;
     assert_eq!(report.duplicates, 0);
     one(15, &[FreezeRedis, KillWorker, KillRedis]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_worker_loses_redis_and_others_reach_it() {
+    use Fault::*;
+    let report = one(19, &[CutRedis, SilenceRedis, DelayRedis, CutRedis]).await;
+    assert_eq!(report.duplicates, 0);
+    one(20, &[SilenceRedis, KillWorker, CutRedis, KillRedis]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_requeued() {
+    let report = requeueing(16, &[Fault::StopWorker, Fault::CutAfterCommit]).await;
+    assert_eq!(report.duplicates, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_requeued_while_workers_die_and_connections_are_cut() {
+    use Fault::*;
+    let faults = [
+        KillWorker,
+        CutAfterClaim,
+        TerminateBackend,
+        CutAfterSettlement,
+        FlapReceiver,
+        KillWorker,
+    ];
+    requeueing(17, &faults).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_requeued_while_the_server_restarts_and_fails_over() {
+    use Fault::*;
+    requeueing(18, &[RestartServer, CutWorker, FailOver]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,6 +39,7 @@ enum Remedy {
     Employ(usize),
     Thaw { place: usize, strike: usize },
     CalmWorker(usize),
+    CalmRedis(usize),
     CalmReceiver,
     BeginReceiver,
     Flap { left: u64, refusing: bool },
@@ -133,6 +134,7 @@ impl<'a> Timeline<'a> {
                 self.strikes[strike].thawed_ms = Some(now_ms());
             }
             Remedy::CalmWorker(place) => self.scene.workers[place].proxy.set(Line::default()),
+            Remedy::CalmRedis(place) => self.line_to_redis(place, Line::default()),
             Remedy::CalmReceiver => self.scene.receiver_proxy.set(self.scene.calm_receiver()),
             Remedy::BeginReceiver => {
                 let port = self.scene.receiver.begin().await;
@@ -151,6 +153,15 @@ impl<'a> Timeline<'a> {
 
     fn redis(&mut self) -> &mut RedisServer {
         self.scene.redis.as_mut().expect("the plan has a limit")
+    }
+
+    fn line_to_redis(&mut self, place: usize, line: Line) {
+        let proxy = self.scene.workers[place].redis.as_ref();
+        let proxy = proxy.expect("the plan has a limit");
+        proxy.set(line);
+        if line.refusing {
+            proxy.cut();
+        }
     }
 
     /// Workers that are there and not frozen.
@@ -256,6 +267,23 @@ impl<'a> Timeline<'a> {
                 self.redis().kill();
                 let back = self.soon(100, 3000);
                 self.later(back, Remedy::StartRedis);
+            }
+            Fault::CutRedis | Fault::DelayRedis | Fault::SilenceRedis => {
+                let delay = self.soon(5, 300);
+                let line = Line {
+                    delay: if fault == Fault::DelayRedis {
+                        delay
+                    } else {
+                        Duration::ZERO
+                    },
+                    refusing: fault == Fault::CutRedis,
+                    silent: fault == Fault::SilenceRedis,
+                    ..Line::default()
+                };
+                self.line_to_redis(victim, line);
+                // Past the moment from which it sends on its own.
+                let until = self.soon(300, 5000);
+                self.later(until, Remedy::CalmRedis(victim));
             }
             Fault::FreezeRedis => {
                 // One that was killed by the fault before stands still already.

@@ -122,6 +122,7 @@ pub async fn vanish(seed: u64) -> Option<Vec<i64>> {
         arrivals: receiver.reader().more(),
         // Its deliveries are given up, and its settlements are lost.
         causes: 2,
+        rounds: Vec::new(),
         limited: None,
     };
     wrong.extend(case.judge().iter().map(ToString::to_string));

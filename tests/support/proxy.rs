@@ -69,6 +69,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub enum Protocol {
     Postgres,
     Http,
+    Redis,
 }
 
 /// How bytes pass.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Answer, Limiter, Mode, Place, Slot, UNKNOWN, locked, micros, unknown};
+use super::{Answer, HORIZON, Limiter, Mode, Place, Slot, UNKNOWN, locked, micros, unknown};
 use crate::limit::bucket::Bucket;
 use crate::limit::link::Report;
 use crate::limit::meter::{self, Meter, Micros, Outcome, Pace};
@@ -14,7 +14,7 @@ use crate::limit::share::Share;
 
 /// With Redis a turn may come long before what one process says on its own.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Until a process asks again whose share of a bucket is nothing.
+/// Until a process asks again that may not send on its own, or whose share of a bucket is nothing.
 const ELSEWHERE: Duration = Duration::from_secs(2);
 /// Buckets that were not used for so long are forgotten, when there are many.
 const FORGET_AFTER: Duration = Duration::from_secs(86_400);
@@ -46,6 +46,11 @@ impl Limiter {
         };
         let fleet = match self.fleet(true) {
             Ok(fleet) => fleet,
+            // Others may send what it claimed, and Redis may be back before it may send on its own.
+            Err(after) if after > HORIZON => {
+                let again = after.min(ELSEWHERE);
+                return Answer::Elsewhere { again };
+            }
             Err(after) => return unknown(after),
         };
         if now < from {

@@ -21,6 +21,8 @@ fn arrival(seq: i64, sender: usize) -> Arrival {
         id: id(seq),
         attempt: 1,
         sender,
+        requeued: false,
+        refused: false,
     }
 }
 
@@ -38,7 +40,7 @@ fn good() -> Case {
     };
     let lane = Lane {
         cursor: 5,
-        outcomes: BTreeMap::new(),
+        ..Lane::default()
     };
     Case {
         subscriptions: vec![ALL],
@@ -47,6 +49,7 @@ fn good() -> Case {
         lanes: [(("all".to_owned(), "s".to_owned()), lane)].into(),
         arrivals: (1..=5).map(|seq| arrival(seq, 0)).collect(),
         causes: 0,
+        rounds: Vec::new(),
         limited: None,
     }
 }
@@ -215,11 +218,33 @@ fn attempts_are_bounded_and_filters_are_kept() {
 }
 
 #[test]
+fn an_event_that_was_only_refused_is_not_delivered() {
+    let mut case = good();
+    case.arrivals[2].refused = true;
+    let undelivered = Violation::SettledUndelivered {
+        lane: name(),
+        seq: 3,
+    };
+    assert_eq!(
+        case.settled_undelivered(),
+        std::slice::from_ref(&undelivered)
+    );
+    assert_eq!(case.judge(), [undelivered]);
+    lane(&mut case).outcomes = [(3, "dropped".to_owned())].into();
+    assert_eq!(case.judge(), []);
+}
+
+#[test]
 fn terminal_states_that_go_back_are_found() {
     let at = |cursor, outcome: Option<&str>| {
         let outcomes = outcome.map(|kind| (2, kind.to_owned()));
         let outcomes = outcomes.into_iter().collect();
-        BTreeMap::from([(name(), Lane { cursor, outcomes })])
+        let lane = Lane {
+            cursor,
+            outcomes,
+            ..Lane::default()
+        };
+        BTreeMap::from([(name(), lane)])
     };
     let mut terminal = Terminal::default();
     assert!(terminal.look(at(3, Some("dropped"))).is_empty());
@@ -229,6 +254,33 @@ fn terminal_states_that_go_back_are_found() {
     terminal.forget();
     assert!(terminal.look(at(1, None)).is_empty());
     assert_eq!(terminal.look(BTreeMap::new()).len(), 1);
+}
+
+#[test]
+fn a_dead_letter_goes_for_good_and_only_when_it_was_redelivered() {
+    let dead = |outcome: Option<&str>, is_redelivered| {
+        let letter = Letter {
+            is_redelivered,
+            ..Letter::default()
+        };
+        let lane = Lane {
+            cursor: 3,
+            outcomes: outcome
+                .map(|kind| (2, kind.to_owned()))
+                .into_iter()
+                .collect(),
+            letters: [(2, letter)].into(),
+        };
+        BTreeMap::from([(name(), lane)])
+    };
+    let mut terminal = Terminal::default();
+    assert!(terminal.look(dead(Some("dead_lettered"), false)).is_empty());
+    assert!(terminal.look(dead(None, true)).is_empty());
+    assert_eq!(terminal.look(dead(Some("dead_lettered"), false)).len(), 1);
+    assert_eq!(terminal.look(dead(None, false)).len(), 1);
+    let mut gone = dead(None, true);
+    gone.values_mut().next().unwrap().letters.clear();
+    assert_eq!(terminal.look(gone).len(), 1);
 }
 
 #[test]

@@ -60,6 +60,37 @@ async fn a_redis_that_stands_still_counts_as_away_and_what_it_does_late_counts_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_new_worker_that_loses_redis_for_a_moment_goes_on_when_it_is_back() {
+    let mut ground = Ground::new("limit = { rate = \"40/s\" }").await;
+    let redis = ground.redis.url();
+    // On its own it is silent for its first three beats, where there are others.
+    let variables = [
+        ("REDIS_URL", redis.as_str()),
+        ("LANEKEEPER_WORKER__HEARTBEAT_MS", "10000"),
+    ];
+    let workers = ground.workers_with(2, &variables).await;
+    all_logged(&workers, SHARED, 1).await;
+    let (other, new) = (&workers[0], &workers[1..]);
+    other.signal(Signal::STOP);
+    ground.enqueue(30, 4).await;
+    ground.accepted(40).await;
+    ground.redis.kill();
+    all_logged(new, AWAY, 1).await;
+    ground.redis.restart();
+    all_logged(new, SHARED, 2).await;
+    let back_at = Instant::now();
+    ground.accepted(120).await;
+    let took = back_at.elapsed();
+    other.signal(Signal::CONT);
+    println!("all of it {took:.2?} after Redis was back");
+    // 4 s at half the limit. The beats are over more than 20 s after Redis was back.
+    assert!(took.as_secs() < 15, "{took:?}");
+    assert_never_faster(&ground.receiver.seen().arrivals, 40.0, 1);
+    ground.assert_exact(30, 4);
+    Ground::stop(workers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_process_that_cannot_reach_redis_takes_its_share_and_the_others_leave_it() {
     let ground = Ground::new("limit = { rate = \"40/s\" }").await;
     let redis = ground.redis.url();
