@@ -17,7 +17,7 @@ const LOG: &str = "
            array_agg(e.message_id ORDER BY e.seq), array_agg(e.day - '2040-01-01'::date ORDER BY e.seq)
     FROM lanekeeper.session AS n JOIN lanekeeper.event AS e ON e.session_id = n.session_id GROUP BY n.name";
 const PROGRESS: &str = "
-    SELECT n.name, s.name, l.lane_id, p.version, p.cursor, p.attempts, p.crashes,
+    SELECT n.name, s.name, l.lane_id, p.version + p.step, p.cursor, p.attempts, p.crashes,
            (extract(epoch FROM p.retry_at - '2040-01-01T22:00:00Z') * 1000)::bigint,
            p.parked_at IS NOT NULL, p.requeued_after
     FROM lanekeeper.lane AS l

@@ -53,8 +53,8 @@ impl Mutation {
 fn a_settlement_without_its_compare_and_set() {
     let mutation = Mutation {
         function: "settle",
-        text: "AND p.lane_id = p_lanes[i] AND p.version = p_versions[i]",
-        instead: "AND p.lane_id = p_lanes[i]",
+        text: "AND p.version + p.step = p_versions[i]\n          AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]",
+        instead: "",
         says: "not Lost",
     };
     mutation.is_found();
@@ -87,7 +87,7 @@ fn a_lane_that_goes_idle_without_the_append_lock() {
 #[test]
 fn a_claim_that_does_not_ask_for_the_lanes_lock() {
     let mutation = Mutation {
-        function: "claim",
+        function: "claim_lanes",
         text: "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))",
         instead: "WHERE w.lane_id > 0",
         says: "held by backends",
@@ -98,7 +98,7 @@ fn a_claim_that_does_not_ask_for_the_lanes_lock() {
 #[test]
 fn a_claim_that_takes_lanes_which_its_worker_holds() {
     let mutation = Mutation {
-        function: "claim",
+        function: "claim_lanes",
         text: "AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id",
         instead: "",
         says: "was claimed while connection",
@@ -121,7 +121,7 @@ fn a_takeover_that_leaves_no_tokens() {
 fn a_takeover_that_charges_for_what_was_settled() {
     let mutation = Mutation {
         function: "take_over",
-        text: "AND p.version - u.version = p.crashes - u.crashes",
+        text: "AND p.version + p.step - u.version = 16 * (p.crashes - u.crashes)",
         instead: "",
         says: "taken over",
     };

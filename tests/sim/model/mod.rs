@@ -56,7 +56,10 @@ pub struct Letter {
 
 #[derive(Clone, Debug, Default)]
 pub struct Lane {
+    /// Version and step in one, as claims and settlements have it.
     pub version: i64,
+    /// Settlements since the version began.
+    pub step: i64,
     pub cursor: i64,
     pub attempts: i32,
     pub crashes: i32,
@@ -174,7 +177,7 @@ impl Model {
     pub fn written(&mut self, lane: usize, now_due: bool) -> &mut Lane {
         let now = self.now;
         let lane = &mut self.lanes[lane];
-        lane.version += 1;
+        lane.begin_version();
         lane.retry_at = None;
         lane.due = if lane.parked {
             None
@@ -234,7 +237,27 @@ impl Model {
     }
 }
 
+/// Settlements of one version.
+const STEPS: i64 = 16;
+
 impl Lane {
+    /// As a settlement leaves it.
+    pub fn take_step(&mut self) {
+        self.version += 1;
+        self.step = (self.step + 1) % STEPS;
+    }
+
+    /// As whoever else writes it leaves it.
+    pub fn begin_version(&mut self) {
+        self.version += STEPS - self.step;
+        self.step = 0;
+    }
+
+    /// As a survivor leaves it that charges it.
+    pub fn skip_version(&mut self) {
+        self.version += STEPS;
+    }
+
     pub fn next_letter(&self) -> Option<&Letter> {
         self.letters
             .iter()

@@ -79,7 +79,7 @@ impl Model {
     fn write(&mut self, shadow: &mut Shadow, operation: Operation, delay_ms: i64) {
         let now = self.now;
         let lane = &mut self.lanes[shadow.lane];
-        lane.version += 1;
+        lane.take_step();
         lane.cursor = shadow.cursor;
         lane.attempts = shadow.attempts;
         lane.crashes = shadow.crashes;
@@ -224,7 +224,7 @@ impl Model {
     fn replaced(&mut self, at: usize, front: Option<(i64, Option<i64>)>) {
         let changed = self.front(at) != front;
         let lane = &mut self.lanes[at];
-        lane.version += 1;
+        lane.begin_version();
         if changed {
             (lane.attempts, lane.crashes, lane.retry_at) = (0, 0, None);
             lane.wake(self.now);

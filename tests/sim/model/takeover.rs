@@ -1,6 +1,6 @@
 //! Claims on record, and what survivors make of them.
 
-use super::{FROZEN_AFTER_MS, Model};
+use super::{FROZEN_AFTER_MS, Model, STEPS};
 
 #[derive(Clone, Debug)]
 pub struct Registered {
@@ -84,7 +84,7 @@ impl Model {
             .filter(|lane| charges && self.is_chargeable(*lane, &gone))
             .collect();
         for lane in &charged {
-            self.lanes[*lane].version += 1;
+            self.lanes[*lane].skip_version();
             self.lanes[*lane].crashes += 1;
         }
         for lane in &locked {
@@ -125,7 +125,7 @@ impl Model {
             && has_head
             && claimed.any(|(_, version, crashes)| {
                 crashes.is_some_and(|crashes| {
-                    lane.version - version == i64::from(lane.crashes - crashes)
+                    lane.version - version == STEPS * i64::from(lane.crashes - crashes)
                         && (lane.crashes < 2 || crashes >= 2)
                 })
             })
