@@ -3,7 +3,7 @@
 //! Layers, the later over the earlier: the defaults below; the file (`--config`, else
 //! `lanekeeper.toml` in the working directory where it exists); `DATABASE_URL`, `REDIS_URL`,
 //! `RUST_LOG` and libpq's `PGSSL…`; `LANEKEEPER_<SECTION>__<KEY>`. A secret may instead be given as the path of a file
-//! that holds it, by the same variable with `_FILE` appended.
+//! that holds it, by the same variable with `_FILE` appended; it is read again where the secret is used next.
 //!
 //! A loaded [`Config`] is possible: unknown keys, values of the wrong type and values that cannot
 //! work together are refused by [`Config::load`], all of them at once and each with its source.
@@ -17,6 +17,7 @@ mod problem;
 mod range;
 mod schema;
 mod secret;
+mod secret_file;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
