@@ -4,8 +4,12 @@
 //! problem documents (`problem`).
 
 pub mod access;
+mod answer;
+mod connections;
 pub mod events;
 pub mod health;
+pub mod listener;
 pub mod metrics;
 mod places;
 pub mod problem;
+mod socket;

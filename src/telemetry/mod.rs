@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `names` | every name |
-//! | `instruments` | what a worker counts and measures |
+//! | `instruments`, `serving` | what a worker counts and measures; what its HTTP listener does |
 //! | `span` | an attempt's span, and the trace context that comes with events and goes out with deliveries |
 //! | `environment`, `otlp` | what the `OTEL_*` variables ask for, and the exporters |
 //! | `log` | log lines on standard error |
@@ -15,6 +15,7 @@ pub mod instruments;
 pub mod log;
 pub mod names;
 mod otlp;
+pub mod serving;
 pub mod span;
 
 use std::sync::mpsc;

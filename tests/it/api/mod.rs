@@ -4,3 +4,4 @@ mod access;
 mod commands;
 mod produce;
 mod site;
+mod slow;
