@@ -44,6 +44,7 @@ use crate::telemetry::serving::{Closed, Serving};
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Where the process has no file left for a connection: others end meanwhile.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// What begins so is the API: its requests may take long.
 const API: &str = "/v1/";
 
@@ -159,8 +160,13 @@ impl Service {
             measured.answered(answer.status().as_u16(), None);
             return answer;
         };
+        let is_large = has_large_body(&request);
         let router = TowerToHyperService::new(self.router.clone());
-        let Ok(answer) = router.call(request.map(Body::new)).await;
+        let Ok(mut answer) = router.call(request.map(Body::new)).await;
+        if is_large && !answer.status().is_success() {
+            // What was not read of the body ends the connection: the client must not send its next request there.
+            answer.headers_mut().insert(header::CONNECTION, CLOSE);
+        }
         self.count_refusal(&answer);
         let route = answer.extensions().get::<Route>();
         let route = route.map(|Route(path)| path.as_str().into());
@@ -218,7 +224,13 @@ fn is_timeout(error: &hyper::Error) -> bool {
 /// An answer after which the connection is closed.
 fn last(problem: Problem) -> Response<Body> {
     let mut answer = problem.into_response();
-    let close = HeaderValue::from_static("close");
-    answer.headers_mut().insert(header::CONNECTION, close);
+    answer.headers_mut().insert(header::CONNECTION, CLOSE);
     answer
+}
+
+/// Whether its body may be more than what is read ahead of it, which is passed over where nobody wants it.
+fn has_large_body(request: &Request<Incoming>) -> bool {
+    use hyper::body::Body as _;
+    let bytes = request.body().size_hint().upper();
+    bytes.is_none_or(|bytes| bytes > (BUFFER_BYTES / 4) as u64)
 }
