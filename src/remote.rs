@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::env;
+use std::path::Path;
 use std::sync::Arc;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -103,14 +104,17 @@ impl Remote {
             variable("LANEKEEPER_TOKEN"),
             variable("LANEKEEPER_TOKEN_FILE"),
         ) {
-            (Some(token), _) => Some(token),
+            (Some(token), _) => Some(Secret::new(token)),
             (None, Some(path)) => match std::fs::read_to_string(&path) {
-                Ok(token) => Some(token.trim_end().to_owned()),
+                Ok(token) => {
+                    let token = Secret::new(token.trim_end());
+                    Some(token.of_file("LANEKEEPER_TOKEN_FILE", Path::new(&path)))
+                }
                 Err(source) => return Err(SettingsError::TokenFile { path, source }),
             },
             (None, None) => None,
         };
-        Self::new(&url, token.map(Secret::new)).map(Some)
+        Self::new(&url, token).map(Some)
     }
 
     /// # Errors
@@ -205,6 +209,9 @@ impl Remote {
         let url = self.0.url.join(&path).map_err(|_| RemoteError::Foreign)?;
         let mut request = self.0.client.post(url).body(body);
         if let Some(token) = &self.0.token {
+            // As the first one, whatever it is: a wrong one is refused.
+            let token = timeout_at(deadline, token.current(|_| Ok(()))).await;
+            let token = token.map_err(|_| AppendError::TimedOut)?;
             request = request.bearer_auth(token.expose());
         }
         let answered = timeout_at(deadline, async {

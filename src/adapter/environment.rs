@@ -2,19 +2,60 @@
 //! allows. Subscriptions live in the database and name their secrets only; the values never do.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
 use super::memory::{Memory, ProcessMemory};
 
 /// The worker's side of an adapter's settings.
+#[derive(Clone)]
 pub struct Environment {
     /// Whether a webhook may reach loopback, private and link-local addresses.
     pub allow_private_targets: bool,
-    variables: Variables,
+    variables: Arc<Variables>,
     memory: Arc<dyn Memory>,
+    /// The files that secrets were read from, by all copies.
+    marks: Arc<Mutex<Vec<Mark>>>,
+}
+
+/// A secret's file as it was at a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    path: PathBuf,
+    stamp: Option<Stamp>,
+}
+
+/// What tells one content of a path from the next: a file that replaced another has another inode, one that was
+/// written to another time. `None`: there is none that may be looked at.
+type Stamp = (u64, u64, u64, [i64; 4]);
+
+impl Mark {
+    fn of(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            stamp: stamp(path),
+        }
+    }
+
+    /// Whether the file is still the one that it was.
+    pub(super) fn stands(&self) -> bool {
+        stamp(&self.path) == self.stamp
+    }
+}
+
+/// Through symlinks, so that a link that leads elsewhere is another file.
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    let times = [
+        file.mtime(),
+        file.mtime_nsec(),
+        file.ctime(),
+        file.ctime_nsec(),
+    ];
+    Some((file.dev(), file.ino(), file.size(), times))
 }
 
 enum Variables {
@@ -42,8 +83,9 @@ impl Environment {
     pub fn of_process(allow_private_targets: bool) -> Self {
         Self {
             allow_private_targets,
-            variables: Variables::Process,
+            variables: Arc::new(Variables::Process),
             memory: Arc::new(ProcessMemory::default()),
+            marks: Arc::default(),
         }
     }
 
@@ -55,8 +97,9 @@ impl Environment {
         let variables = variables.into_iter().map(|(k, v)| (k.into(), v.into()));
         Self {
             allow_private_targets,
-            variables: Variables::Given(variables.collect()),
+            variables: Arc::new(Variables::Given(variables.collect())),
             memory: Arc::new(ProcessMemory::default()),
+            marks: Arc::default(),
         }
     }
 
@@ -66,6 +109,20 @@ impl Environment {
     pub fn with_memory(mut self, memory: Arc<dyn Memory>) -> Self {
         self.memory = memory;
         self
+    }
+
+    /// A copy that takes note of the files that it reads.
+    pub(super) fn recording(&self) -> Self {
+        Self {
+            marks: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The files that were read, as they were before that.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.clone()
     }
 
     pub(super) fn memory(&self) -> Arc<dyn Memory> {
@@ -80,16 +137,24 @@ impl Environment {
         match (self.variable(&name), file) {
             (Some(_), Some(_)) => Err(SecretError::Ambiguous { name }),
             (Some(value), None) => Ok(value),
-            (None, Some(path)) => match std::fs::read_to_string(&path) {
-                Ok(content) => Ok(content.trim().to_owned()),
-                Err(source) => Err(SecretError::Unreadable { name, path, source }),
-            },
+            (None, Some(path)) => {
+                self.note(Mark::of(&path));
+                match std::fs::read_to_string(&path) {
+                    Ok(content) => Ok(content.trim().to_owned()),
+                    Err(source) => Err(SecretError::Unreadable { name, path, source }),
+                }
+            }
             (None, None) => Err(SecretError::Missing { name }),
         }
     }
 
+    fn note(&self, mark: Mark) {
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.push(mark);
+    }
+
     fn variable(&self, name: &str) -> Option<String> {
-        match &self.variables {
+        match &*self.variables {
             Variables::Process => std::env::var(name).ok(),
             Variables::Given(given) => given.get(name).cloned(),
         }

@@ -20,6 +20,7 @@ mod http;
 mod memory;
 mod redis_stream;
 mod registry;
+mod reload;
 mod retry_after;
 mod settings;
 mod signature;

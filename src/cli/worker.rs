@@ -30,7 +30,7 @@ use crate::store::subscription::Subscription;
 use crate::store::{Database, connect, pool};
 use crate::stream::hooks::registry::SessionRegistry;
 use crate::subscription::built_in;
-use crate::telemetry::{Telemetry, Tracing, names};
+use crate::telemetry::{Telemetry, Tracing, names, serving as instruments};
 
 /// For looking tokens up.
 const TOKEN_CONNECTIONS: usize = 2;
@@ -181,23 +181,24 @@ impl Serving {
         )
         .map_err(Failure::failed)?;
         let access = Access::new(judging, worker.probe(), address.ip().is_loopback());
-        let desk = Desk::new(access, pool, database_of_requests, &config.http);
+        let serving = Arc::new(instruments::Serving::new(&opentelemetry::global::meter(
+            names::SCOPE,
+        )));
+        let desk = Desk::new(
+            access,
+            pool,
+            database_of_requests,
+            &config.http,
+            Arc::clone(&serving),
+        );
         let mut router =
             http::health::router(worker.probe()).merge(http::events::router(Arc::new(desk)));
         if let Some(telemetry) = telemetry {
             router = router.merge(http::metrics::router(telemetry.metrics()));
         }
-        let shutdown = ended.clone().cancelled_owned();
+        let (http, until) = (config.http.clone(), ended.clone());
         let listening = tokio::spawn(async move {
-            let served = axum::serve(listener, router)
-                .with_graceful_shutdown(shutdown)
-                .await;
-            if let Err(error) = served {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "the HTTP listener ended"
-                );
-            }
+            http::listener::serve(listener, router, &http, serving, until).await;
         });
         match Spool::new(&config.spool) {
             Ok(spool) => {

@@ -12,6 +12,7 @@ use figment::value::Value;
 use super::load::Setting;
 use super::schema::{self, Schema};
 use super::secret::MASK;
+use super::secret_file::without_newline;
 use super::{Origin, Problem};
 
 const PREFIX: &str = "LANEKEEPER_";
@@ -160,10 +161,9 @@ fn secret_file(
     let variable = name.to_owned();
     let path = PathBuf::from(path);
     match std::fs::read_to_string(&path) {
-        // Editors and `echo` end a file with a newline that is no part of the secret.
         Ok(secret) => Ok(Setting {
             key,
-            value: Value::from(secret.trim_end_matches(['\r', '\n'])),
+            value: Value::from(without_newline(&secret)),
             origin: Origin::SecretFile { variable, path },
         }),
         Err(reason) => Err(Problem::SecretFile {

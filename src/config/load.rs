@@ -59,6 +59,14 @@ pub(super) fn load(
     match figment.extract::<Config>() {
         Ok(mut config) => {
             config.origins = origins;
+            for (key, secret) in [
+                ("database.url", &mut config.database.url),
+                ("redis.url", &mut config.redis.url),
+            ] {
+                if let Origin::SecretFile { variable, path } = config.origins.of(key) {
+                    *secret = secret.take().map(|secret| secret.of_file(&variable, &path));
+                }
+            }
             problems.extend(check::problems(&config));
             if problems.is_empty() {
                 return Ok(config);

@@ -3,7 +3,7 @@
 //! Layers, the later over the earlier: the defaults below; the file (`--config`, else
 //! `lanekeeper.toml` in the working directory where it exists); `DATABASE_URL`, `REDIS_URL`,
 //! `RUST_LOG` and libpq's `PGSSL…`; `LANEKEEPER_<SECTION>__<KEY>`. A secret may instead be given as the path of a file
-//! that holds it, by the same variable with `_FILE` appended.
+//! that holds it, by the same variable with `_FILE` appended; it is read again where the secret is used next.
 //!
 //! A loaded [`Config`] is possible: unknown keys, values of the wrong type and values that cannot
 //! work together are refused by [`Config::load`], all of them at once and each with its source.
@@ -17,6 +17,7 @@ mod problem;
 mod range;
 mod schema;
 mod secret;
+mod secret_file;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -207,8 +208,20 @@ section! {
         pool_size: usize = 4,
         /// Requests under way at once; more are told to come again.
         max_requests: usize = 64,
+        /// Clients' connections at once, those of probes too. Where there is no place for another, one that has
+        /// no request is closed.
+        max_connections: usize = 256,
+        /// Milliseconds for a request's head to arrive, for its body, and until a client takes more of its answer;
+        /// also that a connection may be idle.
+        read_timeout_ms: u64 = 10_000,
         /// Bytes of one request's body.
         max_body_bytes: usize = 8 * 1024 * 1024 + 65_536,
+    }
+}
+
+impl HttpConfig {
+    pub fn read_timeout(&self) -> Duration {
+        Duration::from_millis(self.read_timeout_ms)
     }
 }
 

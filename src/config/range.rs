@@ -12,6 +12,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         redis,
         worker,
         retention,
+        http,
         hook,
         spool,
         ..
@@ -55,6 +56,18 @@ pub(super) fn check(check: &mut Check<'_>) {
             worker.prefetch_bytes as u64,
             MEBIBYTE..=1 << 40,
             memory,
+        ),
+        (
+            "http.max_connections",
+            http.max_connections as u64,
+            32..=100_000,
+            "the last 16 are for probes and metrics, and each is an open file",
+        ),
+        (
+            "http.read_timeout_ms",
+            http.read_timeout_ms,
+            100..=DAY_MS,
+            "clients need a moment, and those that never send would stay",
         ),
         ("worker.batch", worker.batch as u64, 1..=10_000, memory),
         (

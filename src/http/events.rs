@@ -27,12 +27,12 @@ use crate::store::log::{LineView, Reader};
 use crate::store::producer::within;
 use crate::store::token::Scope;
 use crate::store::{Database, append};
+use crate::telemetry::serving::Serving;
 use crate::telemetry::span::TraceContext;
 
 /// What W3C Trace Context asks to be passed on at least.
 const LONGEST_TRACESTATE: usize = 512;
-/// For the request's body to arrive, and for Postgres to answer.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
+/// For Postgres to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// For a connection to Postgres: whoever waits longer is told to come again.
 pub const POOL_WITHIN: Duration = Duration::from_secs(2);
@@ -54,16 +54,27 @@ pub struct Desk {
     pub pool: Pool,
     /// Where cancel requests go.
     pub database: Database,
+    serving: Arc<Serving>,
     places: Places,
+    /// For a request's body to arrive.
+    body_within: Duration,
 }
 
 impl Desk {
-    pub fn new(access: Access, pool: Pool, database: Database, config: &HttpConfig) -> Self {
+    pub fn new(
+        access: Access,
+        pool: Pool,
+        database: Database,
+        config: &HttpConfig,
+        serving: Arc<Serving>,
+    ) -> Self {
         Self {
+            serving,
             access,
             pool,
             database,
             places: Places::new(config.max_requests, config.max_body_bytes),
+            body_within: config.read_timeout(),
         }
     }
 }
@@ -102,7 +113,7 @@ async fn append_events(
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     desk.access.judge(&headers, Scope::Produce, &stream).await?;
     let room = desk.places.body(&headers)?;
-    let body = read_body(body, desk.places.max_body_bytes()).await?;
+    let body = read_body(body, desk.places.max_body_bytes(), desk.body_within).await?;
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
@@ -140,7 +151,13 @@ async fn append_body(
         // What it still does is nobody else's to wait for.
         drop(deadpool_postgres::Object::take(client));
     }
-    Ok(answer(enqueued?, body.is_array))
+    let enqueued = enqueued?;
+    for duplicate in [false, true] {
+        let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
+        desk.serving
+            .appended(stream, events.count() as u64, duplicate);
+    }
+    Ok(answer(enqueued, body.is_array))
 }
 
 fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {
@@ -162,8 +179,12 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn read_body(body: axum::body::Body, limit: usize) -> Result<Bytes, Problem> {
-    match timeout(BODY_WITHIN, to_bytes(body, limit)).await {
+async fn read_body(
+    body: axum::body::Body,
+    limit: usize,
+    within: Duration,
+) -> Result<Bytes, Problem> {
+    match timeout(within, to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => {
             let cause = std::error::Error::source(&error);

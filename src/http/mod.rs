@@ -4,9 +4,13 @@
 //! problem documents (`problem`).
 
 pub mod access;
+mod answer;
 mod body;
+mod connections;
 pub mod events;
 pub mod health;
+pub mod listener;
 pub mod metrics;
 mod places;
 pub mod problem;
+mod socket;

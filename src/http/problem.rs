@@ -34,6 +34,10 @@ enum Told {
     },
 }
 
+/// Why a request was refused, in its answer's extensions.
+#[derive(Clone, Copy)]
+pub(super) struct Code(pub(super) &'static str);
+
 #[derive(Serialize)]
 struct Document<'a> {
     r#type: String,
@@ -220,6 +224,7 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.status, kind, body).into_response();
+        response.extensions_mut().insert(Code(self.code));
         let headers = response.headers_mut();
         match self.told {
             Told::Nothing => {}

@@ -29,7 +29,8 @@ pub(super) async fn connect(
     key: &str,
 ) -> Result<MultiplexedConnection, LinkError> {
     let mut failed = None;
-    for url in settings.url.expose().split(',') {
+    let urls = settings.url.current(judge).await;
+    for url in urls.expose().split(',') {
         let info = url.trim().into_connection_info().map_err(LinkError::Url)?;
         let connected = match &settings.sentinel {
             Some(master) => through_sentinel(info, master).await,
@@ -42,6 +43,17 @@ pub(super) async fn connect(
     }
     // Splitting any text gives one part at least.
     Err(failed.unwrap_or(LinkError::Silent("connecting")))
+}
+
+/// Of addresses that replaced others in their file. The driver's own words could repeat them.
+fn judge(urls: &str) -> Result<(), String> {
+    match urls
+        .split(',')
+        .all(|url| url.trim().into_connection_info().is_ok())
+    {
+        true => Ok(()),
+        false => Err("it is no address of a Redis server".to_owned()),
+    }
 }
 
 async fn open(info: ConnectionInfo) -> Result<MultiplexedConnection, LinkError> {

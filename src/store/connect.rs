@@ -138,7 +138,7 @@ impl ConnectError {
 pub fn settings(config: &DatabaseConfig) -> Result<Database, ConnectError> {
     let url = config.url.as_ref().ok_or(ConnectError::NotConfigured)?;
     let database =
-        Database::new(url.expose(), config.ssl()).map_err(|source| ConnectError::Url { source })?;
+        Database::of_secret(url, config.ssl()).map_err(|source| ConnectError::Url { source })?;
     Ok(database.with(|driver| {
         driver.connect_timeout(Duration::from_millis(config.connect_timeout_ms));
         if driver.get_application_name().is_none() {

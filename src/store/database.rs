@@ -2,7 +2,8 @@
 //!
 //! A Unix socket is never wrapped in TLS, whatever the mode: nothing is between it and the server.
 //! With `sslmode=prefer` a handshake that fails, or a server that lets this user in only without
-//! TLS, is followed by an attempt without, as libpq does it.
+//! TLS, is followed by an attempt without, as libpq does it. Where the connection string stands in a file, each
+//! connection is made with the credentials that it has by then (`credentials`).
 
 use std::future::Future;
 use std::io;
@@ -14,8 +15,9 @@ use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Config, Error, Socket};
 
-use crate::config::{ConnectionString, ConnectionStringError, SslMode, SslParameters};
+use crate::config::{ConnectionString, ConnectionStringError, Secret, SslMode, SslParameters};
 
+use super::credentials::Credentials;
 use super::tls::{Connector, Stream, TlsError};
 
 /// What drives a client of [`Database::connect`].
@@ -26,6 +28,8 @@ pub type Connection = tokio_postgres::Connection<Socket, Stream>;
 pub struct Database {
     driver: Config,
     tls: Connector,
+    /// Where user and password may be replaced.
+    credentials: Option<Credentials>,
 }
 
 impl Database {
@@ -38,6 +42,21 @@ impl Database {
         let ssl = ssl.or(beside);
         ssl.check()?;
         Ok(Self::secured(driver, ssl))
+    }
+
+    /// As [`Database::new`]; where the secret stands in a file, with what that has when a connection is made.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_secret(
+        string: &Secret,
+        beside: SslParameters,
+    ) -> Result<Self, ConnectionStringError> {
+        let credentials = Credentials::of(string)?;
+        Ok(Self {
+            credentials,
+            ..Self::new(string.expose(), beside)?
+        })
     }
 
     fn secured(mut driver: Config, ssl: SslParameters) -> Self {
@@ -55,7 +74,11 @@ impl Database {
             SslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
             _ => tokio_postgres::config::SslMode::Require,
         });
-        Self { driver, tls }
+        Self {
+            driver,
+            tls,
+            credentials: None,
+        }
     }
 
     /// The driver's settings, without those of TLS.
@@ -87,9 +110,13 @@ impl Database {
     }
 
     pub(super) async fn connect_by(&self, tls: &Connector) -> Result<(Client, Connection), Error> {
-        match self.driver.connect(tls.clone()).await {
+        let driver = match &self.credentials {
+            Some(credentials) => credentials.on(&self.driver).await,
+            None => self.driver.clone(),
+        };
+        match driver.connect(tls.clone()).await {
             Err(error) if self.may_go_without(tls, &error) => {
-                let mut plain = self.driver.clone();
+                let mut plain = driver;
                 plain.ssl_mode(tokio_postgres::config::SslMode::Disable);
                 plain.connect(tls.clone()).await.map_err(|_| error)
             }

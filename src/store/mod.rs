@@ -6,6 +6,7 @@
 pub mod append;
 pub mod claim;
 pub mod connect;
+mod credentials;
 pub mod database;
 pub mod diagnose;
 pub mod error;

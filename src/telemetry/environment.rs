@@ -1,4 +1,5 @@
-//! What the `OTEL_*` variables ask for, as far as the SDK does not read them itself.
+//! What the `OTEL_*` variables ask for, as far as the SDK does not read them itself; what it reads is judged here
+//! too (`sdk_variables`).
 //!
 //! The SDK and its exporter read endpoints, headers, protocols, time-outs, compression, the sampler, batch
 //! sizes, the service's name and its resource attributes. They do not read which signals are wanted, whether the
@@ -11,6 +12,23 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::sdk_variables::{self, one_of};
+use crate::toml_file::nearest;
+
+const EXPORTERS: &[&str] = &["otlp", "none"];
+const PROTOCOLS: &[&str] = &["grpc", "http/protobuf"];
+/// Those of the specification. Without the first nothing is passed on.
+const PROPAGATORS: &[&str] = &[
+    "tracecontext",
+    "baggage",
+    "b3",
+    "b3multi",
+    "jaeger",
+    "xray",
+    "ottrace",
+    "none",
+];
+
 /// What OpenTelemetry calls a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -20,7 +38,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Traces => "TRACES",
             Self::Metrics => "METRICS",
@@ -31,12 +49,47 @@ impl Signal {
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OtelError {
-    #[error("{name} = {value} is not one of {known}: nothing was started. Correct it, or unset it")]
+    #[error(
+        "{name} = {value} is not one of {known}{meant}: nothing was started. Correct it, or unset it"
+    )]
     Unknown {
         name: String,
         value: String,
-        known: &'static str,
+        known: String,
+        meant: String,
     },
+    #[error("{name} = {value} must be {expected}: nothing was started. Correct it, or unset it")]
+    Wrong {
+        name: String,
+        value: String,
+        expected: &'static str,
+    },
+    /// Its value may be a secret.
+    #[error("{name} must be {expected}: nothing was started. Correct it, or unset it")]
+    Form {
+        name: String,
+        expected: &'static str,
+    },
+}
+
+impl OtelError {
+    pub(super) fn unknown(name: &str, value: &str, known: &[&str], meant: Option<&str>) -> Self {
+        let meant = meant.map(|meant| format!(" (did you mean {meant}?)"));
+        Self::Unknown {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            known: known.join(", "),
+            meant: meant.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn wrong(name: &str, value: &str, expected: &'static str) -> Self {
+        Self::Wrong {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected,
+        }
+    }
 }
 
 /// Which signals go out over OTLP, and how.
@@ -84,23 +137,42 @@ fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Wanted, OtelError
             .map(|value| value.to_string_lossy().trim().to_owned())
             .filter(|value| !value.is_empty())
     };
-    let propagate = value("OTEL_PROPAGATORS").is_none_or(|propagators| {
-        propagators
-            .split(',')
-            .any(|propagator| propagator.trim().eq_ignore_ascii_case("tracecontext"))
-    });
-    if value("OTEL_SDK_DISABLED").is_some_and(|off| off.eq_ignore_ascii_case("true")) {
-        return Ok(Wanted {
-            propagate,
-            ..Wanted::default()
-        });
+    let propagate = match value("OTEL_PROPAGATORS") {
+        None => true,
+        Some(named) => propagates(&named)?,
+    };
+    if let Some(disabled) = value("OTEL_SDK_DISABLED") {
+        let disabled = disabled.to_lowercase();
+        one_of("OTEL_SDK_DISABLED", &disabled, &["true", "false"])?;
+        if disabled == "true" {
+            return Ok(Wanted {
+                propagate,
+                ..Wanted::default()
+            });
+        }
     }
-    Ok(Wanted {
+    let wanted = Wanted {
         traces: transport(Signal::Traces, &value)?,
         metrics: transport(Signal::Metrics, &value)?,
         logs: transport(Signal::Logs, &value)?,
         propagate,
-    })
+    };
+    // As the SDK sees them: it does not trim.
+    let raw = |name: &str| variable(name).map(|value| value.to_string_lossy().into_owned());
+    sdk_variables::check(&wanted, &raw)?;
+    Ok(wanted)
+}
+
+fn propagates(named: &str) -> Result<bool, OtelError> {
+    let named: Vec<_> = named
+        .split(',')
+        .map(|name| name.trim().to_lowercase())
+        .filter(|name| !name.is_empty())
+        .collect();
+    for name in &named {
+        one_of("OTEL_PROPAGATORS", name, PROPAGATORS)?;
+    }
+    Ok(named.iter().any(|name| name == PROPAGATORS[0]))
 }
 
 fn transport(
@@ -117,13 +189,8 @@ fn transport(
         Some("none") => false,
         // Prometheus is always there, at /metrics.
         Some("prometheus") if signal == Signal::Metrics => false,
-        Some(other) => {
-            return Err(OtelError::Unknown {
-                name: exporter,
-                value: other.to_owned(),
-                known: "otlp, none",
-            });
-        }
+        // None of them by now.
+        Some(other) => one_of(&exporter, other, EXPORTERS).map(|()| false)?,
     };
     if !asked {
         return Ok(None);
@@ -132,11 +199,9 @@ fn transport(
         Some("grpc") => Protocol::Grpc,
         None | Some("http/protobuf") => Protocol::HttpProtobuf,
         Some(other) => {
-            return Err(OtelError::Unknown {
-                name: "OTEL_EXPORTER_OTLP_PROTOCOL".to_owned(),
-                value: other.to_owned(),
-                known: "grpc, http/protobuf",
-            });
+            let name = "OTEL_EXPORTER_OTLP_PROTOCOL";
+            let meant = nearest(other, PROTOCOLS.iter().copied());
+            return Err(OtelError::unknown(name, other, PROTOCOLS, meant));
         }
     };
     Ok(Some(Transport {
@@ -199,6 +264,26 @@ mod tests {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c");
         let error = of(&[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]).unwrap_err();
         assert!(error.to_string().contains("grpc, http/protobuf"), "{error}");
+    }
+
+    #[test]
+    fn a_switch_that_is_neither_on_nor_off_and_an_unknown_propagator_are_refused() {
+        assert!(of(&[("OTEL_SDK_DISABLED", "FALSE")]).is_ok());
+        let error = of(&[("OTEL_SDK_DISABLED", "yes")]).unwrap_err();
+        assert!(error.to_string().contains("true, false"), "{error}");
+        let error = of(&[("OTEL_PROPAGATORS", "baggage,tracecontex")]).unwrap_err();
+        assert!(
+            error.to_string().contains("did you mean tracecontext?"),
+            "{error}"
+        );
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c");
+        let sampler = ("OTEL_TRACES_SAMPLER", "allways_on");
+        assert!(of(&[sampler]).is_ok(), "nothing is traced");
+        let error = of(&[endpoint, sampler]).unwrap_err();
+        assert!(
+            error.to_string().contains("did you mean always_on?"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub fn of_subscription(stream: &str, subscription: &str) -> [KeyValue; 2] {
     ]
 }
 
-fn seconds(meter: &Meter, name: Name) -> Histogram<f64> {
+pub(super) fn seconds(meter: &Meter, name: Name) -> Histogram<f64> {
     meter
         .f64_histogram(name.name)
         .with_unit(name.unit)
@@ -163,7 +163,7 @@ fn sizes(meter: &Meter, name: Name) -> Histogram<u64> {
         .build()
 }
 
-fn counter(meter: &Meter, name: Name) -> Counter<u64> {
+pub(super) fn counter(meter: &Meter, name: Name) -> Counter<u64> {
     meter
         .u64_counter(name.name)
         .with_unit(name.unit)

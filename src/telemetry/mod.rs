@@ -3,9 +3,9 @@
 //! | file | what |
 //! |---|---|
 //! | `names` | every name |
-//! | `instruments` | what a worker counts and measures |
+//! | `instruments`, `serving` | what a worker counts and measures; what its HTTP listener does |
 //! | `span` | an attempt's span, and the trace context that comes with events and goes out with deliveries |
-//! | `environment`, `otlp` | what the `OTEL_*` variables ask for, and the exporters |
+//! | `environment`, `sdk_variables`, `otlp` | what the `OTEL_*` variables ask for, those that the SDK reads, and the exporters |
 //! | `log` | log lines on standard error |
 //!
 //! Trouble with a collector never slows or stops a delivery: see `otlp`.
@@ -15,6 +15,8 @@ pub mod instruments;
 pub mod log;
 pub mod names;
 mod otlp;
+mod sdk_variables;
+pub mod serving;
 pub mod span;
 
 use std::sync::mpsc;

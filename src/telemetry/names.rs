@@ -1,6 +1,6 @@
 //! Every name under which something is measured or traced, and what each stands for.
 //!
-//! Names from the OpenTelemetry semantic conventions for messaging are taken where there is one; a test
+//! Names from the OpenTelemetry semantic conventions for messaging and HTTP are taken where there is one; a test
 //! compares them. The rest begins with `lanekeeper.`. docs/observability.md lists them for readers, and a
 //! test compares that list too. No session, message or lane is ever an attribute of an instrument: each
 //! would be a time series of its own.
@@ -38,6 +38,17 @@ pub mod key {
     pub const OUTCOME: &str = "lanekeeper.outcome";
     /// A lane's state: idle, ready, held, blocked, parked.
     pub const STATE: &str = "lanekeeper.lane.state";
+    pub const HTTP_METHOD: &str = "http.request.method";
+    /// The pattern of a path, without names in it.
+    pub const HTTP_ROUTE: &str = "http.route";
+    pub const HTTP_STATUS: &str = "http.response.status_code";
+    pub const URL_SCHEME: &str = "url.scheme";
+    /// Whether an appended event was there before.
+    pub const DUPLICATE: &str = "lanekeeper.duplicate";
+    /// Why a request was refused (the `code` of its answer), or a connection closed.
+    pub const REASON: &str = "lanekeeper.reason";
+    /// Of a client's connection: waiting for a request, busy with one.
+    pub const CONNECTION_STATE: &str = "lanekeeper.connection.state";
     /// What woke a connection: notification, timer.
     pub const CAUSE: &str = "lanekeeper.cause";
 }
@@ -107,6 +118,18 @@ instruments! {
         "1 while the subscription is paused. Of one worker only";
     WORKERS = "lanekeeper.workers", "{worker}",
         "Workers with a recent heartbeat, as this worker counts them";
+    HTTP_DURATION = "http.server.request.duration", "s",
+        "How long requests took to the end of their answer, by method, route and status; its count is their number";
+    HTTP_ACTIVE = "http.server.active_requests", "{request}",
+        "Requests under way, by method";
+    HTTP_EVENTS = "lanekeeper.http.events", "{event}",
+        "Events that requests appended, by stream, and whether they had been there before";
+    HTTP_REFUSED = "lanekeeper.http.refused", "{request}",
+        "Requests that were refused, by the code in their answer";
+    HTTP_CONNECTIONS = "lanekeeper.http.connections", "{connection}",
+        "Clients' connections, by state: waiting for a request, busy with one";
+    HTTP_CLOSED = "lanekeeper.http.connections.closed", "{connection}",
+        "Connections that were not taken or closed on the client, by reason: gave_way, no_place, timed_out";
 }
 
 /// Boundaries of durations in seconds, those of the semantic conventions and two below: an idle wake-up takes

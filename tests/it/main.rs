@@ -33,6 +33,7 @@ mod process;
 mod readme;
 mod registry;
 mod requirements;
+mod secrets;
 mod statements;
 mod telemetry;
 mod tls;

@@ -100,7 +100,8 @@ pub(super) fn judge(api: &Api, answer: &Answer, is_bot: bool) -> Result<Said, Tr
         401 | 403 if answer.status == 401 || code.is_none() => Trouble::Token {
             error: format!(
                 "Discord does not take the token: the token is wrong, was revoked, or is blocked. Nothing was sent, \
-                 the events wait: mend the variable that {} names and restart the workers. {told}",
+                 the events wait: replace it in its file, or mend the variable that {} names and restart the \
+                 workers. {told}",
                 if is_bot { "token_env" } else { "url_env" }
             ),
         },

@@ -86,7 +86,8 @@ pub(super) fn judge(
         (401 | 404, _) => Outcome::Failed(Verdict::Retry {
             error: format!(
                 "Telegram does not know the bot: the token is wrong or was revoked. Nothing was sent, the events \
-                 wait: mend the variable that token_env names and restart the workers. {told}"
+                 wait: replace it in its file, or mend the variable that token_env names and restart the workers. \
+                 {told}"
             ),
             after: Some(WRONG_TOKEN),
         }),

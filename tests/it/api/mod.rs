@@ -5,3 +5,4 @@ mod bodies;
 mod commands;
 mod produce;
 mod site;
+mod slow;

@@ -28,6 +28,9 @@ fn kind(name: Name) -> Kind {
         names::TAKEN_OVER,
         names::CHARGED,
         names::LIMIT_POSTPONED,
+        names::HTTP_EVENTS,
+        names::HTTP_REFUSED,
+        names::HTTP_CLOSED,
     ];
     let histograms = [
         names::PROCESS_DURATION,
@@ -37,6 +40,7 @@ fn kind(name: Name) -> Kind {
         names::SETTLE_DURATION,
         names::SETTLE_LANES,
         names::LIMIT_WAIT,
+        names::HTTP_DURATION,
     ];
     if counters.contains(&name) {
         Kind::Counter
@@ -87,6 +91,9 @@ fn labels() -> BTreeSet<String> {
         key::OUTCOME,
         key::STATE,
         key::CAUSE,
+        key::REASON,
+        key::DUPLICATE,
+        key::CONNECTION_STATE,
     ]
     .map(|key| key.replace('.', "_"))
     .into()
@@ -95,9 +102,10 @@ fn labels() -> BTreeSet<String> {
 /// What an expression names of ours, less the labels.
 fn named(expression: &str) -> BTreeSet<&str> {
     let labels = labels();
+    let ours = ["lanekeeper_", "messaging_", "http_server_"];
     expression
         .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-        .filter(|word| word.starts_with("lanekeeper_") || word.starts_with("messaging_"))
+        .filter(|word| ours.iter().any(|prefix| word.starts_with(prefix)))
         .filter(|word| !labels.contains(*word))
         .collect()
 }

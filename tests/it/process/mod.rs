@@ -3,6 +3,7 @@
 
 pub mod plant;
 
+mod drained;
 mod frozen;
 mod killed;
 mod lifecycle;

@@ -38,7 +38,7 @@ impl Plant {
         let receiver = Receiver::start(delay).await;
         let subscription = format!(
             "[subscription.out]\nstream = \"{stream}\"\nadapter = \"webhook\"\nurl = \"{}\"\n\
-             secret_env = \"{SECRET_ENV}\"\nconcurrency = 512\n",
+             secret_env = \"{SECRET_ENV}\"\nconcurrency = 1024\n",
             receiver.url()
         );
         let ran = run(

@@ -114,3 +114,60 @@ async fn what_a_worker_does_is_counted_for_prometheus_and_over_otlp() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_counted_by_route_and_what_they_appended_and_were_refused_for() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let plant = Plant::new(Duration::ZERO).await;
+    let worker = plant.worker(&[]).await;
+    let http = worker.http();
+    let client = reqwest::Client::new();
+    let post = async |stream: &str| {
+        let url = format!("{http}/v1/streams/{stream}/sessions/secret-session/events");
+        let body =
+            r#"[{"event_type":"a","payload":1,"dedupe_key":"k"},{"event_type":"a","payload":2}]"#;
+        let answer = client.post(url).body(body).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(post("runs").await, 201);
+    assert_eq!(post("runs").await, 201);
+    assert_eq!(post("nowhere").await, 404);
+    assert_eq!(
+        client
+            .get(format!("{http}/v2"))
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        404
+    );
+    let route = "http_route=\"/v1/streams/{stream}/sessions/{session}/events\"";
+    let requests = "http_server_request_duration_seconds_count";
+    wait_until(LIMIT, "every answer is measured", async || {
+        let text = scrape(&http).await;
+        value(&text, requests, &[route, "status_code=\"201\""]) == Some(2.0)
+            && value(&text, requests, &[route, "status_code=\"404\""]) == Some(1.0)
+    })
+    .await;
+    let text = scrape(&http).await;
+    let events = "lanekeeper_http_events_total";
+    let of = |duplicate: &str| value(&text, events, &["\"runs\"", duplicate]);
+    assert_eq!(of("duplicate=\"false\""), Some(3.0));
+    assert_eq!(of("duplicate=\"true\""), Some(1.0));
+    for reason in ["unknown_stream", "not_found"] {
+        let refused = value(&text, "lanekeeper_http_refused_total", &[reason]);
+        assert_eq!(refused, Some(1.0), "{reason}");
+    }
+    assert_eq!(
+        value(&text, "http_server_active_requests", &["GET"]),
+        Some(1.0),
+        "this one"
+    );
+    let busy = value(&text, "lanekeeper_http_connections", &["busy"]);
+    assert_eq!(busy, Some(1.0));
+    assert!(
+        !text.contains("secret-session") && !text.contains("nowhere"),
+        "{text}"
+    );
+    assert!(worker.stop().await.success());
+}

@@ -9,10 +9,14 @@ use crate::document::{repository, rows, section};
 
 #[test]
 fn names_that_the_semantic_conventions_know_are_theirs() {
-    assert_eq!(
-        names::PROCESS_DURATION.name,
-        metric::MESSAGING_PROCESS_DURATION
-    );
+    let theirs = [
+        (names::PROCESS_DURATION, metric::MESSAGING_PROCESS_DURATION),
+        (names::HTTP_DURATION, metric::HTTP_SERVER_REQUEST_DURATION),
+        (names::HTTP_ACTIVE, metric::HTTP_SERVER_ACTIVE_REQUESTS),
+    ];
+    for (ours, theirs) in theirs {
+        assert_eq!(ours.name, theirs);
+    }
     for (ours, theirs) in [
         (key::MESSAGING_SYSTEM, attribute::MESSAGING_SYSTEM),
         (key::OPERATION_NAME, attribute::MESSAGING_OPERATION_NAME),
@@ -28,13 +32,17 @@ fn names_that_the_semantic_conventions_know_are_theirs() {
             attribute::MESSAGING_MESSAGE_CONVERSATION_ID,
         ),
         (key::ERROR_TYPE, attribute::ERROR_TYPE),
+        (key::HTTP_METHOD, attribute::HTTP_REQUEST_METHOD),
+        (key::HTTP_ROUTE, attribute::HTTP_ROUTE),
+        (key::HTTP_STATUS, attribute::HTTP_RESPONSE_STATUS_CODE),
+        (key::URL_SCHEME, attribute::URL_SCHEME),
     ] {
         assert_eq!(ours, theirs);
     }
     for instrument in names::INSTRUMENTS {
         let own = instrument.name.starts_with("lanekeeper.");
         assert!(
-            own || *instrument == names::PROCESS_DURATION,
+            own || theirs.iter().any(|(ours, _)| ours == instrument),
             "{instrument:?}"
         );
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use lanekeeper::dev::{Options, Postgres};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
+use tokio_postgres::Client;
 
 use crate::command::{Ran, run};
 use crate::support::{connect, private_server, wait_until};
@@ -74,17 +75,9 @@ impl Server {
     }
 
     /// With this certificate and key, under the authority that signs clients' certificates too.
-    pub async fn speak_tls(&self, [certificate, key]: &[String; 2], authority: &str) {
+    pub async fn speak_tls(&self, shown: &[String; 2], authority: &str) {
         let client = connect(self.postgres.url()).await;
-        let home: String = client
-            .query_one("SHOW data_directory", &[])
-            .await
-            .unwrap()
-            .get(0);
-        let home = Path::new(&home);
-        for (name, text) in [("server.crt", certificate.as_str()), ("server.key", key)] {
-            write_for_server(&home.join(name), text);
-        }
+        let home = home(&client).await;
         write_for_server(&home.join("authority.crt"), authority);
         fs::write(home.join("pg_hba.conf"), HBA).unwrap();
         for (name, file) in [
@@ -104,10 +97,7 @@ impl Server {
             let statement = format!("CREATE ROLE {role} LOGIN SUPERUSER");
             client.batch_execute(&statement).await.unwrap();
         }
-        client
-            .batch_execute("SELECT pg_reload_conf()")
-            .await
-            .unwrap();
+        self.show(&client, shown).await;
         let root = self.file("probe.crt", authority);
         let root = [("PGSSLROOTCERT", root.to_str().unwrap())];
         wait_until(LIMIT, "the server shows its certificate", async || {
@@ -115,6 +105,18 @@ impl Server {
             ran.code == Some(0)
         })
         .await;
+    }
+
+    /// Has new connections see this certificate, soon.
+    pub async fn show(&self, client: &Client, [certificate, key]: &[String; 2]) {
+        let home = home(client).await;
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            write_for_server(&home.join(name), text);
+        }
+        client
+            .batch_execute("SELECT pg_reload_conf()")
+            .await
+            .unwrap();
     }
 
     /// A file for the program.
@@ -136,6 +138,11 @@ impl Server {
         let variables = [&[("DATABASE_URL", url.as_str())], variables].concat();
         run(&["migrate"], &variables, "").await
     }
+}
+
+async fn home(client: &Client) -> PathBuf {
+    let row = client.query_one("SHOW data_directory", &[]).await.unwrap();
+    row.get::<_, String>(0).into()
 }
 
 /// Readable for the server's user alone, as it demands of keys.

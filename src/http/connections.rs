@@ -1,0 +1,250 @@
+//! How many connections there are, and which gives way when there is no place for another.
+//!
+//! ```text
+//!            a request's head is there
+//! waiting ────────────────────────────► busy
+//!    ▲  └──► gives way to another         │
+//!    └────────────────────────────────────┘
+//!             its answer is written
+//! ```
+//!
+//! A connection without a request (nothing sent yet, half a head, idle between two requests) costs its client
+//! nothing and may be one of thousands. So where every place is taken the longest-waiting one of the client with
+//! the most connections is closed: a probe, which sends its request at once and has a connection or two, is
+//! served whoever else holds on to the rest. Requests to the API may not take all places either.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+/// Places that requests to the API leave to probes and metrics.
+const RESERVED: usize = 16;
+
+pub struct Connections {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of connections, and of when they began to wait.
+    next_number: u64,
+    open: HashMap<u64, Open>,
+    /// Those of the API under way.
+    requests: usize,
+}
+
+struct Open {
+    peer: IpAddr,
+    /// Since when it waits for a request, as a number that grows.
+    waiting: Option<u64>,
+    closed: CancellationToken,
+}
+
+/// A connection that has a place, until it is dropped.
+pub struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+    closed: CancellationToken,
+}
+
+/// A connection while it has a request.
+pub struct Busy {
+    connections: Arc<Connections>,
+    number: u64,
+    is_api: bool,
+}
+
+/// Why a request is not served.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// The connection had to give way as the request came.
+    GaveWay,
+    /// As many requests to the API are under way as there may be.
+    Full,
+}
+
+impl Connections {
+    /// `most`: more than those that are reserved.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            state: Mutex::default(),
+        })
+    }
+
+    /// A place, if need be that of another; `None`: all of them have requests.
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+        let mut state = self.state();
+        if state.open.len() >= self.most {
+            let victim = state.victim()?;
+            if let Some(open) = state.open.remove(&victim) {
+                open.closed.cancel();
+            }
+        }
+        let number = state.number();
+        let closed = CancellationToken::new();
+        let open = Open {
+            peer,
+            waiting: Some(number),
+            closed: closed.clone(),
+        };
+        state.open.insert(number, open);
+        Some(Place {
+            connections: Arc::clone(self),
+            number,
+            closed,
+        })
+    }
+
+    /// Closes those that wait for a request.
+    pub fn close_waiting(&self) {
+        self.state().open.retain(|_, open| {
+            if open.waiting.is_some() {
+                open.closed.cancel();
+            }
+            open.waiting.is_none()
+        });
+    }
+
+    /// How many wait, and how many have a request.
+    pub fn count(&self) -> (usize, usize) {
+        let state = self.state();
+        let waiting = state.open.values().filter(|open| open.waiting.is_some());
+        let waiting = waiting.count();
+        (waiting, state.open.len() - waiting)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// A look at all of them, where there is no place: they are few hundreds.
+    fn victim(&self) -> Option<u64> {
+        let mut by_peer: HashMap<IpAddr, usize> = HashMap::new();
+        for open in self.open.values() {
+            *by_peer.entry(open.peer).or_default() += 1;
+        }
+        let waiting = self.open.iter().filter_map(|(number, open)| {
+            let of_peer = by_peer.get(&open.peer).copied().unwrap_or_default();
+            Some((std::cmp::Reverse(of_peer), open.waiting?, *number))
+        });
+        waiting.min().map(|(_, _, number)| number)
+    }
+}
+
+impl Place {
+    /// Resolves when the connection has to be closed.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// A request came. Kept until its answer is written.
+    ///
+    /// # Errors
+    /// It is not to be served.
+    pub fn begin(&self, is_api: bool) -> Result<Busy, Turned> {
+        let mut state = self.connections.state();
+        if is_api && state.requests + RESERVED >= self.connections.most {
+            return Err(Turned::Full);
+        }
+        let open = state.open.get_mut(&self.number).ok_or(Turned::GaveWay)?;
+        open.waiting = None;
+        state.requests += usize::from(is_api);
+        Ok(Busy {
+            connections: Arc::clone(&self.connections),
+            number: self.number,
+            is_api,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.state().open.remove(&self.number);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.connections.state();
+        state.requests -= usize::from(self.is_api);
+        let since = state.number();
+        if let Some(open) = state.open.get_mut(&self.number) {
+            open.waiting = Some(since);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    fn is_closed(place: &Place) -> bool {
+        place.closed.is_cancelled()
+    }
+
+    #[test]
+    fn the_longest_waiting_one_of_whoever_has_most_gives_way() {
+        let connections = Connections::new(4);
+        let of_other = connections.enter(OTHER).unwrap();
+        let [first, second, third] = [(); 3].map(|()| connections.enter(CLIENT).unwrap());
+        // It waits since later than the second one.
+        drop(first.begin(false).unwrap());
+        let probe = connections.enter(OTHER).unwrap();
+        assert!(is_closed(&second) && !is_closed(&of_other));
+        assert_eq!(second.begin(false).err(), Some(Turned::GaveWay));
+        // Two each by now: whoever waits longest.
+        let busy = of_other.begin(false).unwrap();
+        let another = connections.enter(OTHER).unwrap();
+        assert!(is_closed(&third) && !is_closed(&probe));
+        drop((second, third, busy));
+        assert_eq!(connections.count(), (4, 0));
+        drop((first, of_other, probe, another));
+        assert_eq!(connections.count(), (0, 0));
+    }
+
+    #[test]
+    fn a_connection_with_a_request_stays_and_the_last_places_are_not_for_the_api() {
+        let connections = Connections::new(RESERVED + 2);
+        let places: Vec<_> = (0..RESERVED + 2)
+            .map(|_| connections.enter(CLIENT).unwrap())
+            .collect();
+        let mut busy = vec![
+            places[0].begin(true).unwrap(),
+            places[1].begin(true).unwrap(),
+        ];
+        assert_eq!(places[2].begin(true).err(), Some(Turned::Full));
+        busy.extend(places[2..].iter().map(|place| place.begin(false).unwrap()));
+        assert!(connections.enter(OTHER).is_none());
+        drop(busy.pop());
+        assert!(connections.enter(OTHER).is_some());
+        assert!(is_closed(places.last().unwrap()));
+        drop(busy);
+        assert!(places[0].begin(true).is_ok());
+    }
+
+    #[test]
+    fn at_the_end_only_what_has_a_request_stays() {
+        let connections = Connections::new(20);
+        let [one, two] = [(); 2].map(|()| connections.enter(CLIENT).unwrap());
+        let busy = one.begin(true).unwrap();
+        connections.close_waiting();
+        assert!(!is_closed(&one) && is_closed(&two));
+        drop(busy);
+        connections.close_waiting();
+        assert!(is_closed(&one));
+    }
+}
