@@ -109,6 +109,16 @@ pub enum Role {
     Progress { key: String },
 }
 
+/// What of a payload is enough to tell its role: the texts, numbers and truth values at these places. Texts
+/// may be cut behind their first thousand characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gist<'a> {
+    /// JSON pointers.
+    pub pointers: Vec<&'a str>,
+    /// Characters of a text beyond which the event is a message of its own, whatever it says.
+    pub longest: usize,
+}
+
 /// Speaks to one destination on behalf of one subscription.
 #[async_trait]
 pub trait Adapter: Send + Sync + 'static {
@@ -137,7 +147,13 @@ pub trait Adapter: Send + Sync + 'static {
         false
     }
 
-    /// What an event with this payload is to the destination.
+    /// By what of a payload [`Adapter::role`] goes, so that of large ones only that is read and handed to it.
+    /// `None`: events with large payloads are messages of their own.
+    fn gist(&self) -> Option<Gist<'_>> {
+        None
+    }
+
+    /// What an event with this payload, or one with this gist, is to the destination.
     fn role(&self, _payload: &str) -> Role {
         Role::Whole
     }

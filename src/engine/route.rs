@@ -9,7 +9,9 @@ use tokio::time::Instant;
 use super::coalesce::Merging;
 use super::handler::Destination;
 use super::pace::Gate;
+use crate::adapter::Adapter;
 use crate::limit::{Bucket, Limiter, Passage};
+use crate::store::gist::Gists;
 use crate::store::subscription::Subscription;
 use crate::telemetry::instruments::{Instruments, RouteInstruments};
 
@@ -87,18 +89,28 @@ impl Route {
     }
 
     /// Which of the events that wait together may be left out.
-    pub fn merging(&self) -> Merging<'_> {
+    pub fn merging<'a>(&'a self, gists: &'a Gists) -> Merging<'a> {
         if !self.subscription.coalesce {
             return Merging::Nothing;
         }
-        if let Destination::Adapter(adapter) = &self.destination
-            && adapter.shows_progress()
-        {
-            return Merging::Messages(&**adapter);
+        if let Some(adapter) = self.merges_messages() {
+            return Merging::Messages { adapter, gists };
         }
         match &self.subscription.critical {
             Some(critical) => Merging::Types { critical },
             None => Merging::Nothing,
+        }
+    }
+
+    /// The adapter, where of the versions of a message that wait together one may be enough.
+    pub fn merges_messages(&self) -> Option<&dyn Adapter> {
+        match &self.destination {
+            Destination::Adapter(adapter)
+                if self.subscription.coalesce && adapter.shows_progress() =>
+            {
+                Some(&**adapter)
+            }
+            _ => None,
         }
     }
 

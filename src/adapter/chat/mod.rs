@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use self::message::{Message, Reading};
 use self::steps::{Owed, Steps};
 use super::memory::{Memory, MemoryError, MessageName};
-use super::{Adapter, Delivery, Role, Verdict};
+use super::{Adapter, Delivery, Gist, Role, Verdict};
 use crate::event::Event;
 use crate::limit::Bucket;
 
@@ -304,6 +304,14 @@ impl<P: Platform> Adapter for Chat<P> {
 
     fn shows_progress(&self) -> bool {
         true
+    }
+
+    fn gist(&self) -> Option<Gist<'_>> {
+        Some(Gist {
+            pointers: self.reading.role_pointers(),
+            // Longer ones are refused: what cannot be shown makes nothing needless.
+            longest: self.platform.longest() * MOST_PARTS,
+        })
     }
 
     fn role(&self, payload: &str) -> Role {

@@ -3,4 +3,5 @@
 mod ground;
 mod group;
 mod killed;
+mod large;
 mod pause;
