@@ -165,6 +165,8 @@ impl<P: Platform> Chat<P> {
                     let reference = reference.clone();
                     return Step::Edit { part, reference };
                 }
+                // Nobody knows what it is called: it stays as it is.
+                None if done.parts.contains(&number) => {}
                 None => {
                     let types = self.typing && message.is_final && !done.typed && part == 0;
                     return match types && self.platform.can_type(&message.target) {

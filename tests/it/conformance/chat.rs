@@ -281,6 +281,39 @@ pub(crate) async fn without_its_memory_it_sends_nothing_and_nothing_twice<D: Mes
     assert_eq!((seen.texts(), seen.count(Kind::Send)), (vec!["ab"], 1));
 }
 
+pub(crate) async fn an_answer_that_cannot_be_read_has_nothing_sent_again<D: Messenger>() {
+    let (destination, adapter) = said::<D>().await;
+    let platform = destination.platform();
+    let answers = ["", "<html>fine</html>", "{\"ok\": tr", "{}", "[]", "\"ok\""];
+    for (seq, answer) in (1..).zip(answers) {
+        platform.garble_once(answer);
+        let event = event("s-1", seq, &version::<D>(answer, "a", true));
+        assert_eq!(
+            deliver(&*adapter, &event).await,
+            Verdict::Accepted,
+            "{answer:?}"
+        );
+        assert_eq!(
+            platform.seen().count(Kind::Send),
+            usize::try_from(seq).unwrap()
+        );
+    }
+    // A text of two messages, and an edit.
+    let words = ["b", "c"].map(|word| word.repeat(D::LONGEST));
+    let count = platform.seen().count(Kind::Send);
+    platform.garble_once("<html>");
+    tell(&*adapter, &[version::<D>("two", &words.concat(), false)]).await;
+    assert_eq!(platform.seen().count(Kind::Send), count + 2);
+    tell(&*adapter, &[version::<D>("edited", "d", false)]).await;
+    platform.garble_once("<html>");
+    tell(&*adapter, &[version::<D>("edited", "de", true)]).await;
+    let seen = platform.seen();
+    assert_eq!(
+        (seen.count(Kind::Send), seen.count(Kind::Edit)),
+        (count + 3, 1)
+    );
+}
+
 pub(crate) async fn a_message_that_was_deleted_is_sent_anew<D: Messenger>() {
     let (destination, adapter) = said::<D>().await;
     let versions = ["a", "b", "c"].map(|text| version::<D>("k", text, text == "c"));

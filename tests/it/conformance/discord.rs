@@ -29,6 +29,7 @@ chats!(Bot:
     a_message_grows_and_shrinks_by_parts,
     a_retry_sends_only_the_parts_that_are_missing,
     without_its_memory_it_sends_nothing_and_nothing_twice,
+    an_answer_that_cannot_be_read_has_nothing_sent_again,
     a_message_that_was_deleted_is_sent_anew,
     concurrent_messages_do_not_mix,
     a_pause_is_of_the_one_chat,
