@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::coalesce::Merging;
 use super::handler::Destination;
@@ -29,6 +30,8 @@ pub struct Route {
     /// Those of them that wait long for their turn.
     patient: AtomicUsize,
     replaced: AtomicBool,
+    /// The same, for those who wait.
+    parting: CancellationToken,
     pub instruments: RouteInstruments,
 }
 
@@ -36,6 +39,11 @@ impl Route {
     /// Its subscription was paused, removed or changed: nothing more is delivered by this version of it.
     pub fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Relaxed)
+    }
+
+    /// Returns when it is.
+    pub async fn replacement(&self) {
+        self.parting.cancelled().await;
     }
 
     pub fn id(&self) -> i32 {
@@ -236,6 +244,7 @@ impl RouteTable {
                     held,
                     patient: AtomicUsize::new(0),
                     replaced: AtomicBool::new(false),
+                    parting: CancellationToken::new(),
                     instruments,
                 }),
             );
@@ -258,6 +267,7 @@ impl RouteTable {
                 .is_some_and(|next| Arc::ptr_eq(next, route));
             if !stays {
                 route.replaced.store(true, Ordering::Relaxed);
+                route.parting.cancel();
             }
         }
     }

@@ -5,3 +5,4 @@ mod group;
 mod killed;
 mod large;
 mod pause;
+mod waiting;
