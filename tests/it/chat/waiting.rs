@@ -115,7 +115,6 @@ async fn an_operator_parks_and_skips_lanes_in_line_at_once() {
 async fn dead_letters_of_lanes_in_line_are_requeued_and_dropped_at_once() {
     let line = Line::new().await;
     // Without a text: refused before it draws on anything.
-    line.ground.say("s2", &json!({"chat": 42})).await;
     line.ground.say("s0", &json!({"chat": 42})).await;
     let dead = "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL AND after_seq IS NULL";
     wait_until(LIMIT, "one is refused", async || {
