@@ -37,10 +37,11 @@ use crate::event::Event;
 use crate::limit::Bucket;
 use crate::telemetry::span::TraceContext;
 
+pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
 pub use memory::{Memory, MemoryError, MessageName, ProcessMemory};
-pub use registry::{KINDS, build, check, shows_progress};
+pub use registry::{KINDS, build, check, platform_rates, shows_progress};
 pub use settings::SettingsError;
 pub use signature::{KeyError, Signer};
 pub use stdout::{LineWriter, Stdout};

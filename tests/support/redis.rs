@@ -78,10 +78,11 @@ impl RedisServer {
         self.port
     }
 
-    /// What it answers to this command.
+    /// What it answers to this command; nothing where it does not: a server that changes its role cuts connections.
     pub fn says(&self, command: &[&str]) -> String {
         let port = self.port.to_string();
-        redis_cli(&[&["-p", &port], command].concat())
+        let ran = ask(&[&["-p", &port], command].concat());
+        String::from_utf8_lossy(&ran.stdout).into_owned()
     }
 
     /// Starts it again, on the same port and without a memory.
@@ -207,14 +208,18 @@ impl WatchedRedis {
 
 /// Runs `redis-cli`, which must succeed; what it says.
 pub fn redis_cli(arguments: &[&str]) -> String {
-    let ran = Command::new("redis-cli")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let ran = ask(arguments);
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{said}");
     said
+}
+
+fn ask(arguments: &[&str]) -> std::process::Output {
+    Command::new("redis-cli")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 impl Drop for RedisServer {

@@ -99,6 +99,14 @@ impl Reading {
         }
     }
 
+    /// The chat that all its messages go to, where events do not name it.
+    pub fn given_chat(&self) -> Option<&str> {
+        match &self.chat {
+            Some(Source::Given(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// What this payload says, or why it says nothing that could be sent.
     pub fn message(&self, payload: &str) -> Result<Message, String> {
         let payload: Value = serde_json::from_str(payload)

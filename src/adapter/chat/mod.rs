@@ -21,6 +21,7 @@
 mod api;
 mod message;
 mod platform;
+mod rates;
 mod settings;
 mod split;
 mod steps;
@@ -41,9 +42,9 @@ use crate::limit::Bucket;
 pub(super) use self::api::{Answer, Api, Credential, pause};
 pub(super) use self::message::Target;
 pub(super) use self::platform::{Outcome, Platform};
-pub(super) use self::settings::{
-    Checked, Shared, api_url, rate, secure, shared_settings, variable,
-};
+pub use self::rates::PlatformRate;
+pub(super) use self::rates::{PlatformLimit, Rates};
+pub(super) use self::settings::{Bot, Checked, Shared, secure, shared_settings, variable};
 
 /// Messages that one text may become: beyond that it is no message for a chat.
 const MOST_PARTS: usize = 50;

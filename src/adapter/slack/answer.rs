@@ -18,7 +18,7 @@ use crate::limit::Bucket;
 
 /// Until a token that Slack does not take is tried again.
 const WRONG_TOKEN: Duration = Duration::from_secs(60);
-/// Where Slack does not say: "generally" a method's window is a minute, and its answers say 1 to 30 s.
+/// Where Slack does not say. The figure is ours.
 const UNTOLD_PAUSE: f64 = 10.0;
 
 /// What Slack calls a message.

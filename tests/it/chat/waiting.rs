@@ -94,7 +94,10 @@ async fn an_operator_parks_and_skips_lanes_in_line_at_once() {
         .await;
     let states = "SELECT count(*) FROM lanekeeper.lane_status
                   WHERE (session, state) IN (('s2', 'parked'), ('s3', 'idle'))";
-    assert_eq!(line.ground.count(states).await, 2);
+    wait_until(SOON, "one is parked and the other done", async || {
+        line.ground.count(states).await == 2
+    })
+    .await;
     // Who comes after them has their turn.
     line.ground
         .say("s4", &json!({"chat": 42, "text": "s4"}))
@@ -116,7 +119,8 @@ async fn dead_letters_of_lanes_in_line_are_requeued_and_dropped_at_once() {
     let line = Line::new().await;
     // Without a text: refused before it draws on anything.
     line.ground.say("s0", &json!({"chat": 42})).await;
-    let dead = "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL AND after_seq IS NULL";
+    let dead =
+        "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL AND after_seq IS NULL";
     wait_until(LIMIT, "one is refused", async || {
         line.ground.count(dead).await == 1
     })
@@ -125,7 +129,10 @@ async fn dead_letters_of_lanes_in_line_are_requeued_and_dropped_at_once() {
         .say("s0", &json!({"chat": 42, "text": "s0"}))
         .await;
     wait_until(LIMIT, "three wait", async || line.held().await == 3).await;
-    let id = line.ground.count("SELECT dead_id FROM lanekeeper.dead").await;
+    let id = line
+        .ground
+        .count("SELECT dead_id FROM lanekeeper.dead")
+        .await;
     line.operate(&["dead", "requeue", &id.to_string(), "--yes"])
         .await;
     wait_until(LIMIT, "it is refused again", async || {
