@@ -32,6 +32,7 @@ mod webhook;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use crate::event::Event;
 use crate::limit::Bucket;
@@ -152,6 +153,12 @@ pub trait Adapter: Send + Sync + 'static {
     /// `None`: events with large payloads are messages of their own.
     fn gist(&self) -> Option<Gist<'_>> {
         None
+    }
+
+    /// Whether some of what this event says is at the destination already, and the rest is to come: then it is
+    /// not left out for a newer one.
+    fn has_begun(&self, _message_id: Uuid) -> bool {
+        false
     }
 
     /// What an event with this payload, or one with this gist, is to the destination.

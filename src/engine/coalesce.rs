@@ -9,7 +9,8 @@
 //! only the newest goes out. A final, and an event that is a message of its own, goes out always and ends
 //! the segment. So does the first version of another message: messages keep the order in which they first
 //! appear. Of a payload that is not there yet because it is large its gist is enough; without one it counts as a
-//! message of its own.
+//! message of its own. A version of which the destination has a part already goes out like a final, or of long
+//! ones that follow each other fast none would ever be shown to its end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -63,7 +64,12 @@ pub fn plan(events: &[FetchedEvent], merging: Merging<'_>) -> Vec<Step> {
         Merging::Messages { adapter, gists } => {
             let role = |event: &FetchedEvent| {
                 let said = event.payload.as_ref().or_else(|| gists.get(&event.seq));
-                said.map_or(Role::Whole, |said| adapter.role(said))
+                match said.map_or(Role::Whole, |said| adapter.role(said)) {
+                    Role::Progress { key } if adapter.has_begun(event.message_id) => {
+                        Role::Final { key }
+                    }
+                    role => role,
+                }
             };
             let roles: Vec<Option<Role>> = events
                 .iter()
@@ -163,13 +169,17 @@ mod tests {
         plan(batch, Merging::Types { critical })
     }
 
-    /// Takes `k1` for progress of k, `k!` for its final, `.` for a message of its own.
+    /// Takes `k1` for progress of k, `k!` for its final, `.` for a message of its own. `k1+` has begun.
     struct Speaker;
 
     #[async_trait::async_trait]
     impl Adapter for Speaker {
         async fn deliver(&self, _delivery: &Delivery<'_>) -> Verdict {
             Verdict::Accepted
+        }
+
+        fn has_begun(&self, message_id: Uuid) -> bool {
+            !message_id.is_nil()
         }
 
         fn role(&self, payload: &str) -> Role {
@@ -192,6 +202,7 @@ mod tests {
         for (event, word) in batch.iter_mut().zip(&words) {
             event.payload =
                 (!word.starts_with('[')).then(|| word.trim_start_matches('-').to_owned());
+            event.message_id = Uuid::from_u128(word.ends_with('+').into());
             let gist = word.trim_matches(['[', ']']);
             if gist.len() < word.len() && !gist.is_empty() {
                 gists.insert(event.seq, gist.to_owned());
@@ -221,6 +232,12 @@ mod tests {
     fn finals_and_messages_of_their_own_end_the_segment() {
         assert_eq!(spoken("a1 . a2"), "a1 . a2");
         assert_eq!(spoken("a1 b! a2"), "a1 b! a2");
+    }
+
+    #[test]
+    fn a_version_that_has_begun_is_said_to_its_end() {
+        assert_eq!(spoken("a1+ a2 a3"), "a1+ >3 a3");
+        assert_eq!(spoken("a1+ b1 a2 b2 a!"), "a1+ >4 >5 b2 a!");
     }
 
     #[test]

@@ -49,7 +49,8 @@ fn test_exists(path: &str) -> bool {
     if parts.last() == Some(&"chats") {
         parts.pop();
         let platform = format!("tests/it/{}.rs", parts.join("/"));
-        let listed = read("tests/it/conformance/mod.rs").contains(&format!("            {name},\n"));
+        let listed =
+            read("tests/it/conformance/mod.rs").contains(&format!("            {name},\n"));
         return listed && read(&platform).contains("chats!(");
     }
     // Behaviours of the conformance suite become tests by a macro that lists them.

@@ -17,6 +17,7 @@
 //! | the process dies between the two | that part is sent twice: at least once, as everywhere |
 //! | the message to be edited was deleted | a new one is sent and remembered in its place |
 //! | the new text has fewer parts | the messages of the others are deleted |
+//! | versions come faster than the parts of one can be sent | one that has begun is said to its end, then the newest |
 
 mod api;
 mod message;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout, timeout_at};
+use uuid::Uuid;
 
 use self::message::{Message, Reading};
 use self::steps::{Owed, Steps};
@@ -315,6 +317,10 @@ impl<P: Platform> Adapter for Chat<P> {
             // Longer ones are refused: what cannot be shown makes nothing needless.
             longest: self.platform.longest() * MOST_PARTS,
         })
+    }
+
+    fn has_begun(&self, message_id: Uuid) -> bool {
+        self.steps.have_begun(message_id)
     }
 
     fn role(&self, payload: &str) -> Role {

@@ -1,6 +1,9 @@
 //! Long progress output, too large to be fetched with its batch, is coalesced like short.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::{Instant, interval};
 
 use super::ground::{Ground, LIMIT};
 use crate::support::platform::Kind;
@@ -66,5 +69,28 @@ async fn a_large_version_that_is_refused_makes_no_other_needless() {
     ground.drained().await;
     let kind = "SELECT count(*) FROM lanekeeper.outcome WHERE kind = 'dead_lettered' AND seq = 2";
     assert_eq!(ground.count(kind).await, 1);
+    Ground::stop(workers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_that_come_faster_than_their_messages_can_be_sent_are_shown_to_the_end() {
+    let ground = Ground::new(&[], "rates = { chat = \"4/s\" }").await;
+    let workers = ground.workers(1).await;
+    // Each takes five turns, in which a dozen newer ones come.
+    let mut ticks = interval(Duration::from_millis(100));
+    let begun = Instant::now();
+    let mut version = 0;
+    while ground.telegram.seen().messages.len() < 5 {
+        assert!(begun.elapsed() < LIMIT, "{} versions", version);
+        ticks.tick().await;
+        version += 1;
+        say(&ground, "a", version, false).await;
+    }
+    say(&ground, "a", version + 1, true).await;
+    ground.drained().await;
+    let seen = ground.telegram.seen();
+    let last = format!("a{} ", version + 1);
+    assert!(seen.messages[0].text().starts_with(&last));
+    assert_eq!(seen.count(Kind::Send), 5);
     Ground::stop(workers).await;
 }
