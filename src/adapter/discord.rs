@@ -108,9 +108,9 @@ pub(super) fn build(
     given: &Value,
     environment: &Environment,
 ) -> Result<Chat<Discord>, SettingsError> {
-    let mut checked = read(given)?;
+    let checked = read(given)?;
     let is_bot = matches!(checked.access, Access::Bot(_));
-    let shared = &mut checked.shared;
+    let shared = &checked.shared;
     let api = match checked.access {
         Access::Bot(bot) => bot.open(subscription, shared, environment)?,
         Access::Webhook { url_env } => {

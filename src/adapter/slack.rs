@@ -71,10 +71,10 @@ pub(super) fn build(
     given: &Value,
     environment: &Environment,
 ) -> Result<Chat<Slack>, SettingsError> {
-    let mut checked = read(given)?;
+    let checked = read(given)?;
     let api = checked
         .bot
-        .open(subscription, &mut checked.shared, environment)?;
+        .open(subscription, &checked.shared, environment)?;
     Ok(Chat::new(
         Slack { api },
         checked.shared,

@@ -77,10 +77,10 @@ pub(super) fn build(
     given: &Value,
     environment: &Environment,
 ) -> Result<Chat<Telegram>, SettingsError> {
-    let mut checked = read(given)?;
+    let checked = read(given)?;
     let api = checked
         .bot
-        .open(subscription, &mut checked.shared, environment)?;
+        .open(subscription, &checked.shared, environment)?;
     let telegram = Telegram {
         bot: format!("bot{}", api.credential().secret()),
         api,

@@ -106,7 +106,7 @@ pub struct Answer {
 impl Api {
     /// `key`: the setting that `base` comes from. The rates of `checked` go with it.
     pub fn open(
-        checked: &mut Checked,
+        checked: &Checked,
         key: &'static str,
         base: Url,
         credential: Credential,
@@ -127,7 +127,7 @@ impl Api {
             base,
             owner: format!("{} {}", checked.kind, credential.fingerprint()),
             credential,
-            rates: std::mem::take(&mut checked.rates),
+            rates: checked.rates.clone(),
         })
     }
 

@@ -40,7 +40,7 @@ impl PlatformLimit {
 }
 
 /// The rates that a subscription sets, by the names of the platform's limits.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Rates(BTreeMap<String, Rate>);
 

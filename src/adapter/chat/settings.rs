@@ -179,7 +179,7 @@ impl Bot {
     pub fn open(
         self,
         subscription: &str,
-        checked: &mut Checked,
+        checked: &Checked,
         environment: &Environment,
     ) -> Result<Api, SettingsError> {
         let token = Credential::of_environment(subscription, &self.token_env, environment)?;

@@ -15,6 +15,7 @@ use crate::adapter::Verdict;
 use crate::engine::lifecycle::{self, Happening};
 use crate::engine::progress::Stop;
 use crate::engine::route::Patience;
+use crate::engine::wanted;
 use crate::event::Event;
 use crate::limit::{Admission, Answer, Bucket, HORIZON, Passage, Slot};
 use crate::mutation::Mutation;
@@ -32,8 +33,6 @@ const LINE_INTERVALS: u32 = 10;
 const LONGEST_LINE: Duration = Duration::from_secs(30);
 /// A wait that is worth another look at the log before it ends.
 const LOOKS_AGAIN: Duration = Duration::from_millis(250);
-/// When a lane that was let go because an operator wants it is claimed again. By then they have it.
-const WANTED_AGAIN: Duration = Duration::from_secs(1);
 /// How long before its turn it looks: a round trip to Postgres, and time to spare.
 const LOOK_AHEAD: Duration = Duration::from_millis(50);
 
@@ -244,7 +243,7 @@ impl Runner<'_> {
             biased;
             () = self.context.stopping.cancelled() => Some(Stop::new(Operation::Release)),
             () = self.route.replacement() => Some(Stop::new(Operation::Yield)),
-            () = self.context.wanted(self.claimed.lane_id) => Some(Stop::turn(WANTED_AGAIN)),
+            () = self.context.wanted(self.claimed.lane_id) => Some(Stop::turn(wanted::MOMENT)),
             () = sleep_until(until) => None,
         }
     }
