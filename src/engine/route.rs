@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::coalesce::Merging;
 use super::handler::Destination;
 use super::pace::Gate;
+use super::signal::Signal;
 use crate::adapter::Adapter;
 use crate::limit::{Bucket, Limiter, Passage};
 use crate::store::gist::Gists;
@@ -29,21 +29,19 @@ pub struct Route {
     held: Arc<AtomicUsize>,
     /// Those of them that wait long for their turn.
     patient: AtomicUsize,
-    replaced: AtomicBool,
-    /// The same, for those who wait.
-    parting: CancellationToken,
+    replaced: Signal,
     pub instruments: RouteInstruments,
 }
 
 impl Route {
     /// Its subscription was paused, removed or changed: nothing more is delivered by this version of it.
     pub fn is_replaced(&self) -> bool {
-        self.replaced.load(Ordering::Relaxed)
+        self.replaced.is_cancelled()
     }
 
     /// Returns when it is.
     pub async fn replacement(&self) {
-        self.parting.cancelled().await;
+        self.replaced.cancelled().await;
     }
 
     pub fn id(&self) -> i32 {
@@ -243,8 +241,7 @@ impl RouteTable {
                     gate,
                     held,
                     patient: AtomicUsize::new(0),
-                    replaced: AtomicBool::new(false),
-                    parting: CancellationToken::new(),
+                    replaced: Signal::default(),
                     instruments,
                 }),
             );
@@ -266,8 +263,7 @@ impl RouteTable {
                 .get(id)
                 .is_some_and(|next| Arc::ptr_eq(next, route));
             if !stays {
-                route.replaced.store(true, Ordering::Relaxed);
-                route.parting.cancel();
+                route.replaced.cancel();
             }
         }
     }
