@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use reqwest::Method;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
 use self::answer::Said;
-use super::chat::{self, Api, Chat, Credential, Outcome, Platform, Target, shared_settings};
+use super::chat::{
+    self, Api, Bot, Chat, Credential, Outcome, Platform, PlatformLimit, PlatformRate, Target,
+    shared_settings,
+};
 use super::{Environment, SettingsError, settings};
-use crate::limit::{Bucket, Rate};
+use crate::limit::Bucket;
 
 pub(super) const KIND: &str = "discord";
 const API_URL: &str = "https://discord.com/api/v10";
@@ -28,16 +30,10 @@ const API_URL: &str = "https://discord.com/api/v10";
 const LONGEST: usize = 2000;
 /// "All bots can make up to 50 requests per second" (discord.com/developers/docs/topics/rate-limits); less
 /// one for the burst.
-const BOT: (u32, u64) = (49, 1);
-/// Of a channel or webhook, until Discord has told: what is seen of both is five in two to five seconds.
-const CHANNEL: (u32, u64) = (1, 1);
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rates {
-    bot: Option<Rate>,
-    channel: Option<Rate>,
-}
+const BOT: PlatformLimit = PlatformLimit::of_bot("bot", 49, 1);
+/// Of a channel or webhook, until Discord has told. The figure is ours, for Discord gives none: "rate
+/// limits should not be hard coded into your app" (the same page).
+const CHANNEL: PlatformLimit = PlatformLimit::of_chat("channel", 1, 1);
 
 shared_settings! {
     struct Settings {
@@ -45,20 +41,18 @@ shared_settings! {
         token_env: Option<String>,
         api_url: Option<String>,
         channel: Option<String>,
-        rates: Option<Rates>,
     }
 }
 
 /// The variable with the secret.
 enum Access {
     Webhook { url_env: String },
-    Bot { token_env: String, api_url: Url },
+    Bot(Bot),
 }
 
 struct Checked {
     shared: chat::Checked,
     access: Access,
-    rates: Rates,
 }
 
 fn read(given: &Value) -> Result<Checked, SettingsError> {
@@ -81,10 +75,8 @@ fn read(given: &Value) -> Result<Checked, SettingsError> {
             (Access::Webhook { url_env }, None)
         }
         (None, Some(token_env)) => {
-            let token_env = chat::variable(KIND, "token_env", token_env)?;
-            let api_url = chat::api_url(KIND, given.api_url.as_deref(), API_URL)?;
-            let place = Some(("channel", given.channel));
-            (Access::Bot { token_env, api_url }, place)
+            let bot = Bot::check(KIND, token_env, given.api_url.as_deref(), API_URL)?;
+            (Access::Bot(bot), Some(("channel", given.channel)))
         }
         _ => {
             let reason = "name either the variable with a webhook's URL (url_env) or with a bot's token (token_env)";
@@ -92,14 +84,23 @@ fn read(given: &Value) -> Result<Checked, SettingsError> {
         }
     };
     Ok(Checked {
-        shared: shared.check(KIND, place)?,
+        shared: shared.check(KIND, &[BOT, CHANNEL], place)?,
         access,
-        rates: given.rates.unwrap_or_default(),
     })
 }
 
 pub(super) fn check(given: &Value) -> Result<(), SettingsError> {
     read(given).map(drop)
+}
+
+pub(super) fn rates(given: &Value) -> Result<Vec<PlatformRate>, SettingsError> {
+    read(given).map(|checked| {
+        let secret_env = match &checked.access {
+            Access::Webhook { url_env } => url_env,
+            Access::Bot(bot) => &bot.token_env,
+        };
+        checked.shared.platform_rates(secret_env)
+    })
 }
 
 pub(super) fn build(
@@ -108,26 +109,20 @@ pub(super) fn build(
     environment: &Environment,
 ) -> Result<Chat<Discord>, SettingsError> {
     let checked = read(given)?;
-    let (key, url, credential, is_bot) = match checked.access {
-        Access::Bot { token_env, api_url } => {
-            let token = Credential::of_environment(subscription, &token_env, environment)?;
-            ("api_url", api_url, token, true)
-        }
+    let is_bot = matches!(checked.access, Access::Bot(_));
+    let shared = &checked.shared;
+    let api = match checked.access {
+        Access::Bot(bot) => bot.open(subscription, shared, environment)?,
         Access::Webhook { url_env } => {
             let secret = Credential::of_environment(subscription, &url_env, environment)?;
             let url = webhook_url(subscription, &url_env, secret.secret())?;
             let token = Credential::of_url(&url);
-            ("url_env", url, token, false)
+            Api::open(shared, "url_env", url, token, subscription, environment)?
         }
     };
-    let bot = format!("{KIND} {}", credential.fingerprint());
-    let api = Api::open(KIND, key, subscription, &url, credential, environment)?;
     let discord = Discord {
         api,
-        url,
         is_bot,
-        bot,
-        rates: checked.rates,
         learned: Mutex::default(),
     };
     Ok(Chat::new(discord, checked.shared, environment.memory()))
@@ -150,31 +145,19 @@ fn webhook_url(subscription: &str, variable: &str, secret: &str) -> Result<Url, 
 
 pub(super) struct Discord {
     api: Api,
-    /// Of the API, or the webhook's.
-    url: Url,
+    /// Not a webhook, whose URL the API's is then.
     is_bot: bool,
-    /// What its buckets are called by.
-    bot: String,
-    rates: Rates,
     learned: Mutex<Vec<(Bucket, Duration)>>,
 }
 
 impl Discord {
     fn bot_bucket(&self) -> Bucket {
-        Bucket {
-            key: self.bot.as_str().into(),
-            rate: chat::rate(self.rates.bot, BOT),
-            burst: 1,
-        }
+        self.api.bucket(&BOT, "")
     }
 
     /// Discord counts by route and by the channel or webhook that it is about; a thread is a channel.
     fn channel_bucket(&self, target: &Target) -> Bucket {
-        Bucket {
-            key: format!("{} channel {}", self.bot, self.channel(target)).into(),
-            rate: chat::rate(self.rates.channel, CHANNEL),
-            burst: 1,
-        }
+        self.api.bucket(&CHANNEL, self.channel(target))
     }
 
     fn channel<'t>(&self, target: &'t Target) -> &'t str {
@@ -186,15 +169,13 @@ impl Discord {
 
     /// The URL of a channel's messages, or of the webhook, with more segments behind it.
     fn messages(&self, target: &Target, more: &[&str]) -> Url {
-        let mut url = self.url.clone();
-        // Bases can: they are http or https.
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty();
-            if self.is_bot {
-                path.extend(["channels", self.channel(target)]);
+        let mut url = match self.is_bot {
+            true => {
+                let channel = ["channels", self.channel(target)];
+                self.api.url(&[&channel, more].concat())
             }
-            path.extend(more);
-        }
+            false => self.api.url(more),
+        };
         if !self.is_bot
             && let Some(thread) = &target.thread
         {

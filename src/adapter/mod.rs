@@ -33,15 +33,17 @@ mod webhook;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use crate::event::Event;
 use crate::limit::Bucket;
 use crate::telemetry::span::TraceContext;
 
+pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
 pub use memory::{Memory, MemoryError, MessageName, ProcessMemory};
-pub use registry::{KINDS, build, check, shows_progress};
+pub use registry::{KINDS, build, check, platform_rates, shows_progress};
 pub use settings::SettingsError;
 pub use signature::{KeyError, Signer};
 pub use stdout::{LineWriter, Stdout};
@@ -110,6 +112,16 @@ pub enum Role {
     Progress { key: String },
 }
 
+/// What of a payload is enough to tell its role: the texts, numbers and truth values at these places. Texts
+/// may be cut behind their first thousand characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gist<'a> {
+    /// JSON pointers.
+    pub pointers: Vec<&'a str>,
+    /// Characters of a text beyond which the event is a message of its own, whatever it says.
+    pub longest: usize,
+}
+
 /// Speaks to one destination on behalf of one subscription.
 #[async_trait]
 pub trait Adapter: Send + Sync + 'static {
@@ -138,7 +150,19 @@ pub trait Adapter: Send + Sync + 'static {
         false
     }
 
-    /// What an event with this payload is to the destination.
+    /// By what of a payload [`Adapter::role`] goes, so that of large ones only that is read and handed to it.
+    /// `None`: events with large payloads are messages of their own.
+    fn gist(&self) -> Option<Gist<'_>> {
+        None
+    }
+
+    /// Whether some of what this event says is at the destination already, and the rest is to come: then it is
+    /// not left out for a newer one.
+    fn has_begun(&self, _message_id: Uuid) -> bool {
+        false
+    }
+
+    /// What an event with this payload, or one with this gist, is to the destination.
     fn role(&self, _payload: &str) -> Role {
         Role::Whole
     }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::reload::{Plan, Reloading};
 use super::{
-    Adapter, Environment, Exec, SettingsError, Stdout, Webhook, discord, redis_stream, slack,
-    telegram,
+    Adapter, Environment, Exec, PlatformRate, SettingsError, Stdout, Webhook, discord,
+    redis_stream, slack, telegram,
 };
 
 /// What a subscription's `adapter` may name.
@@ -67,6 +67,18 @@ pub(super) fn build_once(
 /// Whether an adapter edits what it sent, so that of the versions that wait the newest is enough.
 pub fn shows_progress(kind: &str) -> bool {
     matches!(kind, "discord" | "slack" | "telegram")
+}
+
+/// The rates by which a subscription goes and which others share that send with the same secret. None where it
+/// cannot be built.
+pub fn platform_rates(kind: &str, settings: &Value) -> Vec<PlatformRate> {
+    let rates = match kind {
+        "discord" => discord::rates(settings),
+        "slack" => slack::rates(settings),
+        "telegram" => telegram::rates(settings),
+        _ => return Vec::new(),
+    };
+    rates.unwrap_or_default()
 }
 
 /// Judges settings without building anything: no secret is read, no name resolved.

@@ -8,14 +8,14 @@
 mod answer;
 
 use async_trait::async_trait;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use url::Url;
 
 use self::answer::Said;
-use super::chat::{self, Api, Chat, Credential, Outcome, Platform, Target, shared_settings};
+use super::chat::{
+    self, Api, Bot, Chat, Outcome, Platform, PlatformLimit, PlatformRate, Target, shared_settings,
+};
 use super::{Environment, SettingsError, settings};
-use crate::limit::{Bucket, Rate};
+use crate::limit::Bucket;
 
 pub(super) const KIND: &str = "slack";
 const API_URL: &str = "https://slack.com/api";
@@ -23,46 +23,43 @@ const API_URL: &str = "https://slack.com/api";
 /// truncates (docs.slack.dev/reference/methods/chat.postMessage). Escaped it may be five times as long.
 const LONGEST: usize = 4000;
 /// "1 message per second per channel" (docs.slack.dev/apis/web-api/rate-limits).
-const CHANNEL: (u32, u64) = (1, 1);
-/// "There is also a workspace-wide limit", of "several hundred messages per minute" (the same page).
-const WORKSPACE: (u32, u64) = (200, 60);
-/// `chat.update` is of tier 3: "50+ per minute" per method and workspace (the same page); less one for the
-/// burst.
-const UPDATE: (u32, u64) = (49, 60);
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rates {
-    channel: Option<Rate>,
-    workspace: Option<Rate>,
-    update: Option<Rate>,
-}
+const CHANNEL: PlatformLimit = PlatformLimit::of_chat("channel", 1, 1);
+/// Beside that there is a limit of several hundred messages per minute in a workspace (the same page). The figure
+/// is ours: the least that this can mean.
+const WORKSPACE: PlatformLimit = PlatformLimit::of_bot("workspace", 200, 60);
+/// `chat.update` is of tier 3: "50+ per minute" per method and workspace (the same page, and
+/// docs.slack.dev/reference/methods/chat.update); less one for the burst.
+const UPDATE: PlatformLimit = PlatformLimit::of_bot("update", 49, 60);
 
 shared_settings! {
     struct Settings {
         token_env: String,
         api_url: Option<String>,
         channel: Option<String>,
-        rates: Option<Rates>,
     }
 }
 
 struct Checked {
     shared: chat::Checked,
-    token_env: String,
-    api_url: Url,
-    rates: Rates,
+    bot: Bot,
 }
 
 fn read(given: &Value) -> Result<Checked, SettingsError> {
     let mut given: Settings = settings::parse(KIND, given)?;
     let shared = given.shared();
+    let api_url = given.api_url.as_deref();
     Ok(Checked {
-        shared: shared.check(KIND, Some(("channel", given.channel)))?,
-        token_env: chat::variable(KIND, "token_env", given.token_env)?,
-        api_url: chat::api_url(KIND, given.api_url.as_deref(), API_URL)?,
-        rates: given.rates.unwrap_or_default(),
+        shared: shared.check(
+            KIND,
+            &[CHANNEL, WORKSPACE, UPDATE],
+            Some(("channel", given.channel)),
+        )?,
+        bot: Bot::check(KIND, given.token_env, api_url, API_URL)?,
     })
+}
+
+pub(super) fn rates(given: &Value) -> Result<Vec<PlatformRate>, SettingsError> {
+    read(given).map(|checked| checked.shared.platform_rates(&checked.bot.token_env))
 }
 
 pub(super) fn check(given: &Value) -> Result<(), SettingsError> {
@@ -75,51 +72,24 @@ pub(super) fn build(
     environment: &Environment,
 ) -> Result<Chat<Slack>, SettingsError> {
     let checked = read(given)?;
-    let token = Credential::of_environment(subscription, &checked.token_env, environment)?;
-    let app = format!("{KIND} {}", token.fingerprint());
-    let base = checked.api_url;
-    let api = Api::open(KIND, "api_url", subscription, &base, token, environment)?;
-    let slack = Slack {
-        api,
-        base,
-        app,
-        rates: checked.rates,
-    };
-    Ok(Chat::new(slack, checked.shared, environment.memory()))
+    let api = checked
+        .bot
+        .open(subscription, &checked.shared, environment)?;
+    Ok(Chat::new(
+        Slack { api },
+        checked.shared,
+        environment.memory(),
+    ))
 }
 
 pub(super) struct Slack {
     api: Api,
-    base: Url,
-    /// What its buckets are called by.
-    app: String,
-    rates: Rates,
 }
 
 impl Slack {
-    fn bucket(&self, name: &str, given: Option<Rate>, default: (u32, u64)) -> Bucket {
-        Bucket {
-            key: format!("{}{name}", self.app).into(),
-            rate: chat::rate(given, default),
-            burst: 1,
-        }
-    }
-
-    fn channel_bucket(&self, channel: &str) -> Bucket {
-        self.bucket(&format!(" channel {channel}"), self.rates.channel, CHANNEL)
-    }
-
-    fn update_bucket(&self) -> Bucket {
-        self.bucket(" update", self.rates.update, UPDATE)
-    }
-
     /// `limit`: the bucket that a refusal for haste is about.
     async fn call(&self, method: &str, body: Value, limit: Bucket) -> Result<Said, Outcome> {
-        let mut url = self.base.clone();
-        // Bases can: they are http or https.
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push(method);
-        }
+        let url = self.api.url(&[method]);
         let token = self.api.credential().secret();
         let request = self.api.client.post(url).bearer_auth(token);
         let answer = self
@@ -166,14 +136,14 @@ impl Platform for Slack {
     }
 
     fn buckets(&self, target: &Target, may_edit: bool) -> Vec<Bucket> {
-        let mut buckets = vec![
-            self.bucket("", self.rates.workspace, WORKSPACE),
-            self.channel_bucket(&target.chat),
-        ];
+        let mut limits = vec![WORKSPACE, CHANNEL];
         if may_edit {
-            buckets.push(self.update_bucket());
+            limits.push(UPDATE);
         }
-        buckets
+        let buckets = limits
+            .iter()
+            .map(|limit| self.api.bucket(limit, &target.chat));
+        buckets.collect()
     }
 
     async fn send(&self, target: &Target, text: &str, _first: bool) -> Outcome {
@@ -181,7 +151,7 @@ impl Platform for Slack {
         if let Some(thread) = thread(target) {
             body["thread_ts"] = thread.as_str().into();
         }
-        let limit = self.channel_bucket(&target.chat);
+        let limit = self.api.bucket(&CHANNEL, &target.chat);
         match self.call("chat.postMessage", body, limit).await {
             Ok(Said { ts, .. }) if ts.is_empty() => Outcome::Done,
             Ok(Said { channel, ts }) => Outcome::Sent {
@@ -194,13 +164,13 @@ impl Platform for Slack {
     async fn edit(&self, target: &Target, reference: &str, text: &str) -> Outcome {
         let mut body = message(target, reference);
         body.insert("text".to_owned(), escape(text).into());
-        let said = self.call("chat.update", body.into(), self.update_bucket());
+        let said = self.call("chat.update", body.into(), self.api.bucket(&UPDATE, ""));
         said.await.map_or_else(|outcome| outcome, |_| Outcome::Done)
     }
 
     async fn delete(&self, target: &Target, reference: &str) -> Outcome {
         let body = message(target, reference);
-        let limit = self.channel_bucket(&target.chat);
+        let limit = self.api.bucket(&CHANNEL, &target.chat);
         match self.call("chat.delete", body.into(), limit).await {
             Ok(_) | Err(Outcome::Missing) => Outcome::Done,
             Err(outcome) => outcome,
@@ -217,7 +187,7 @@ impl Platform for Slack {
         };
         let body = json!({"channel_id": target.chat, "thread_ts": thread, "status": "is typing…"});
         // An indicator that is not shown harms nobody; what is wrong the message itself will meet.
-        let limit = self.channel_bucket(&target.chat);
+        let limit = self.api.bucket(&CHANNEL, &target.chat);
         let _ = self.call("assistant.threads.setStatus", body, limit).await;
     }
 }

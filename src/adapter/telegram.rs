@@ -10,12 +10,13 @@ mod markdown;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use url::Url;
 
 use self::answer::Said;
-use super::chat::{self, Api, Chat, Credential, Outcome, Platform, Target, shared_settings};
+use super::chat::{
+    self, Api, Bot, Chat, Outcome, Platform, PlatformLimit, PlatformRate, Target, shared_settings,
+};
 use super::{Environment, SettingsError, settings};
-use crate::limit::{Bucket, Rate};
+use crate::limit::Bucket;
 
 pub(super) const KIND: &str = "telegram";
 const API_URL: &str = "https://api.telegram.org";
@@ -23,12 +24,12 @@ const API_URL: &str = "https://api.telegram.org";
 const LONGEST: usize = 4096;
 /// "The API will not allow bulk notifications to more than ~30 users per second"
 /// (core.telegram.org/bots/faq); a bucket lets its burst of 1 through beyond its rate.
-const BOT: (u32, u64) = (29, 1);
+const BOT: PlatformLimit = PlatformLimit::of_bot("bot", 29, 1);
 /// "Avoid sending more than one message per second" in one chat (core.telegram.org/bots/faq).
-const CHAT: (u32, u64) = (1, 1);
+const CHAT: PlatformLimit = PlatformLimit::of_chat("chat", 1, 1);
 /// "Bots are not able to send more than 20 messages per minute" to a group (core.telegram.org/bots/faq);
-/// edits are observed to count. Less one for the burst, and one for what two clocks differ in.
-const GROUP: (u32, u64) = (18, 60);
+/// that edits count is what users see, not Telegram's word. Less one for the burst, and one for what two clocks differ in.
+const GROUP: PlatformLimit = PlatformLimit::of_chat("group", 18, 60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -37,42 +38,34 @@ enum Format {
     Markdown,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rates {
-    bot: Option<Rate>,
-    chat: Option<Rate>,
-    group: Option<Rate>,
-}
-
 shared_settings! {
     struct Settings {
         token_env: String,
         api_url: Option<String>,
         chat: Option<String>,
         format: Option<Format>,
-        rates: Option<Rates>,
     }
 }
 
 struct Checked {
     shared: chat::Checked,
-    token_env: String,
-    api_url: Url,
+    bot: Bot,
     format: Format,
-    rates: Rates,
 }
 
 fn read(given: &Value) -> Result<Checked, SettingsError> {
     let mut given: Settings = settings::parse(KIND, given)?;
     let shared = given.shared();
+    let api_url = given.api_url.as_deref();
     Ok(Checked {
-        shared: shared.check(KIND, Some(("chat", given.chat)))?,
-        token_env: chat::variable(KIND, "token_env", given.token_env)?,
-        api_url: chat::api_url(KIND, given.api_url.as_deref(), API_URL)?,
+        shared: shared.check(KIND, &[BOT, CHAT, GROUP], Some(("chat", given.chat)))?,
+        bot: Bot::check(KIND, given.token_env, api_url, API_URL)?,
         format: given.format.unwrap_or(Format::Plain),
-        rates: given.rates.unwrap_or_default(),
     })
+}
+
+pub(super) fn rates(given: &Value) -> Result<Vec<PlatformRate>, SettingsError> {
+    read(given).map(|checked| checked.shared.platform_rates(&checked.bot.token_env))
 }
 
 pub(super) fn check(given: &Value) -> Result<(), SettingsError> {
@@ -85,40 +78,22 @@ pub(super) fn build(
     environment: &Environment,
 ) -> Result<Chat<Telegram>, SettingsError> {
     let checked = read(given)?;
-    let credential = Credential::of_environment(subscription, &checked.token_env, environment)?;
-    let bot = format!("{KIND} {}", credential.fingerprint());
-    let mut base = checked.api_url;
-    // Bases can: they are http or https.
-    if let Ok(mut path) = base.path_segments_mut() {
-        path.pop_if_empty()
-            .push(&format!("bot{}", credential.secret()));
-    }
-    let api = Api::open(
-        KIND,
-        "api_url",
-        subscription,
-        &base,
-        credential,
-        environment,
-    )?;
+    let api = checked
+        .bot
+        .open(subscription, &checked.shared, environment)?;
     let telegram = Telegram {
+        bot: format!("bot{}", api.credential().secret()),
         api,
-        base,
-        bot,
         format: checked.format,
-        rates: checked.rates,
     };
     Ok(Chat::new(telegram, checked.shared, environment.memory()))
 }
 
 pub(super) struct Telegram {
     api: Api,
-    /// With the token.
-    base: Url,
-    /// What its buckets are called by.
+    /// What URLs name it by: its token.
     bot: String,
     format: Format,
-    rates: Rates,
 }
 
 /// What a request is for: the same refusal means different things.
@@ -130,18 +105,6 @@ enum Purpose {
 }
 
 impl Telegram {
-    fn bucket(&self, name: &str, given: Option<Rate>, default: (u32, u64)) -> Bucket {
-        Bucket {
-            key: format!("{}{name}", self.bot).into(),
-            rate: chat::rate(given, default),
-            burst: 1,
-        }
-    }
-
-    fn chat_bucket(&self, chat: &str) -> Bucket {
-        self.bucket(&format!(" {chat}"), self.rates.chat, CHAT)
-    }
-
     async fn call(
         &self,
         method: &str,
@@ -149,10 +112,7 @@ impl Telegram {
         target: &Target,
         purpose: Purpose,
     ) -> Result<Said, Outcome> {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.push(method);
-        }
+        let url = self.api.url(&[&self.bot, method]);
         let request = self.api.client.post(url);
         let answer = self
             .api
@@ -160,7 +120,7 @@ impl Telegram {
             .await
             .map_err(Outcome::Failed)?;
         answer::judge(&self.api, &answer, purpose, || {
-            self.chat_bucket(&target.chat)
+            self.api.bucket(&CHAT, &target.chat)
         })
     }
 
@@ -224,12 +184,13 @@ impl Platform for Telegram {
 
     fn buckets(&self, target: &Target, _may_edit: bool) -> Vec<Bucket> {
         let chat = &target.chat;
-        let mut buckets = vec![self.bucket("", self.rates.bot, BOT), self.chat_bucket(chat)];
+        let mut limits = vec![BOT, CHAT];
         // Groups have negative ids; what has a name is a channel or a public group.
         if chat.starts_with(['-', '@']) {
-            buckets.push(self.bucket(&format!(" {chat} group"), self.rates.group, GROUP));
+            limits.push(GROUP);
         }
-        buckets
+        let buckets = limits.iter().map(|limit| self.api.bucket(limit, chat));
+        buckets.collect()
     }
 
     async fn send(&self, target: &Target, text: &str, first: bool) -> Outcome {

@@ -8,13 +8,16 @@
 //! Where an adapter shows progress (G5) its word counts instead of types: of the versions of one message
 //! only the newest goes out. A final, and an event that is a message of its own, goes out always and ends
 //! the segment. So does the first version of another message: messages keep the order in which they first
-//! appear. A payload that is not there yet because it is large counts as a message of its own.
+//! appear. Of a payload that is not there yet because it is large its gist is enough; without one it counts as a
+//! message of its own. A version of which the destination has a part already goes out like a final, or of long
+//! ones that follow each other fast none would ever be shown to its end.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::adapter::{Adapter, Role};
 use crate::mutation::Mutation;
 use crate::store::fetch::FetchedEvent;
+use crate::store::gist::Gists;
 
 /// What may be merged.
 #[derive(Clone, Copy)]
@@ -24,8 +27,11 @@ pub enum Merging<'a> {
     Types {
         critical: &'a [String],
     },
-    /// Versions of one message, as the adapter has it.
-    Messages(&'a dyn Adapter),
+    /// Versions of one message, as the adapter has it; by their gists where payloads stayed behind.
+    Messages {
+        adapter: &'a dyn Adapter,
+        gists: &'a Gists,
+    },
 }
 
 /// What to do with an event of a batch.
@@ -55,14 +61,19 @@ pub fn plan(events: &[FetchedEvent], merging: Merging<'_>) -> Vec<Step> {
     match merging {
         Merging::Nothing => {}
         Merging::Types { critical } => merge_types(&mut steps, events, critical),
-        Merging::Messages(adapter) => {
+        Merging::Messages { adapter, gists } => {
+            let role = |event: &FetchedEvent| {
+                let said = event.payload.as_ref().or_else(|| gists.get(&event.seq));
+                match said.map_or(Role::Whole, |said| adapter.role(said)) {
+                    Role::Progress { key } if adapter.has_begun(event.message_id) => {
+                        Role::Final { key }
+                    }
+                    role => role,
+                }
+            };
             let roles: Vec<Option<Role>> = events
                 .iter()
-                .map(|event| {
-                    let role = |payload: &String| adapter.role(payload);
-                    let read = || event.payload.as_ref().map_or(Role::Whole, role);
-                    event.matched.then(read)
-                })
+                .map(|event| event.matched.then(|| role(event)))
                 .collect();
             merge_messages(&mut steps, events, &roles);
         }
@@ -158,13 +169,17 @@ mod tests {
         plan(batch, Merging::Types { critical })
     }
 
-    /// Takes `k1` for progress of k, `k!` for its final, `.` for a message of its own.
+    /// Takes `k1` for progress of k, `k!` for its final, `.` for a message of its own. `k1+` has begun.
     struct Speaker;
 
     #[async_trait::async_trait]
     impl Adapter for Speaker {
         async fn deliver(&self, _delivery: &Delivery<'_>) -> Verdict {
             Verdict::Accepted
+        }
+
+        fn has_begun(&self, message_id: Uuid) -> bool {
+            !message_id.is_nil()
         }
 
         fn role(&self, payload: &str) -> Role {
@@ -178,14 +193,26 @@ mod tests {
         }
     }
 
-    /// What goes out of a list, and what went instead of the rest.
+    /// What goes out of a list, and what went instead of the rest. A payload in brackets is known by its gist
+    /// only, `[]` not even by that.
     fn spoken(list: &str) -> String {
         let words: Vec<&str> = list.split(' ').collect();
         let mut batch = events(&words);
+        let mut gists = Gists::new();
         for (event, word) in batch.iter_mut().zip(&words) {
-            event.payload = (*word != "large").then(|| word.trim_start_matches('-').to_owned());
+            event.payload =
+                (!word.starts_with('[')).then(|| word.trim_start_matches('-').to_owned());
+            event.message_id = Uuid::from_u128(word.ends_with('+').into());
+            let gist = word.trim_matches(['[', ']']);
+            if gist.len() < word.len() && !gist.is_empty() {
+                gists.insert(event.seq, gist.to_owned());
+            }
         }
-        let steps = plan(&batch, Merging::Messages(&Speaker));
+        let messages = Merging::Messages {
+            adapter: &Speaker,
+            gists: &gists,
+        };
+        let steps = plan(&batch, messages);
         let told = words.iter().zip(steps).map(|(word, step)| match step {
             Step::Deliver => (*word).to_owned(),
             Step::Filtered => "-".to_owned(),
@@ -205,7 +232,18 @@ mod tests {
     fn finals_and_messages_of_their_own_end_the_segment() {
         assert_eq!(spoken("a1 . a2"), "a1 . a2");
         assert_eq!(spoken("a1 b! a2"), "a1 b! a2");
-        assert_eq!(spoken("a1 large a2"), "a1 large a2");
+    }
+
+    #[test]
+    fn a_version_that_has_begun_is_said_to_its_end() {
+        assert_eq!(spoken("a1+ a2 a3"), "a1+ >3 a3");
+        assert_eq!(spoken("a1+ b1 a2 b2 a!"), "a1+ >4 >5 b2 a!");
+    }
+
+    #[test]
+    fn a_large_version_is_one_like_any_other_where_its_gist_is_known() {
+        assert_eq!(spoken("[a1] a2 [a3] b1 [a!]"), ">3 >3 [a3] b1 [a!]");
+        assert_eq!(spoken("a1 [] a2"), "a1 [] a2");
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //!                └─ trust lost ──► nothing is settled; whoever holds the lane next goes on
 //! ```
 
+mod gist;
 mod pacing;
 mod read;
 mod sending;
@@ -198,7 +199,8 @@ impl Runner<'_> {
     }
 
     async fn deliver(&mut self, events: Vec<FetchedEvent>) -> Ending {
-        let steps = plan(&events, self.route.merging());
+        let gists = self.gists(&events).await;
+        let steps = plan(&events, self.route.merging(&gists));
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
             if self.progress.is_requeued_before(event.seq) {

@@ -48,6 +48,7 @@ mod trust;
 mod vital_signs;
 mod wake;
 mod walk;
+mod wanted;
 mod worker;
 
 pub use control::DestinationSource;

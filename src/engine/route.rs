@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::time::Instant;
 
 use super::coalesce::Merging;
 use super::handler::Destination;
 use super::pace::Gate;
+use super::signal::Signal;
+use crate::adapter::Adapter;
 use crate::limit::{Bucket, Limiter, Passage};
+use crate::store::gist::Gists;
 use crate::store::subscription::Subscription;
 use crate::telemetry::instruments::{Instruments, RouteInstruments};
 
@@ -26,14 +29,19 @@ pub struct Route {
     held: Arc<AtomicUsize>,
     /// Those of them that wait long for their turn.
     patient: AtomicUsize,
-    replaced: AtomicBool,
+    replaced: Signal,
     pub instruments: RouteInstruments,
 }
 
 impl Route {
     /// Its subscription was paused, removed or changed: nothing more is delivered by this version of it.
     pub fn is_replaced(&self) -> bool {
-        self.replaced.load(Ordering::Relaxed)
+        self.replaced.is_cancelled()
+    }
+
+    /// Returns when it is.
+    pub async fn replacement(&self) {
+        self.replaced.cancelled().await;
     }
 
     pub fn id(&self) -> i32 {
@@ -87,18 +95,28 @@ impl Route {
     }
 
     /// Which of the events that wait together may be left out.
-    pub fn merging(&self) -> Merging<'_> {
+    pub fn merging<'a>(&'a self, gists: &'a Gists) -> Merging<'a> {
         if !self.subscription.coalesce {
             return Merging::Nothing;
         }
-        if let Destination::Adapter(adapter) = &self.destination
-            && adapter.shows_progress()
-        {
-            return Merging::Messages(&**adapter);
+        if let Some(adapter) = self.merges_messages() {
+            return Merging::Messages { adapter, gists };
         }
         match &self.subscription.critical {
             Some(critical) => Merging::Types { critical },
             None => Merging::Nothing,
+        }
+    }
+
+    /// The adapter, where of the versions of a message that wait together one may be enough.
+    pub fn merges_messages(&self) -> Option<&dyn Adapter> {
+        match &self.destination {
+            Destination::Adapter(adapter)
+                if self.subscription.coalesce && adapter.shows_progress() =>
+            {
+                Some(&**adapter)
+            }
+            _ => None,
         }
     }
 
@@ -223,7 +241,7 @@ impl RouteTable {
                     gate,
                     held,
                     patient: AtomicUsize::new(0),
-                    replaced: AtomicBool::new(false),
+                    replaced: Signal::default(),
                     instruments,
                 }),
             );
@@ -245,7 +263,7 @@ impl RouteTable {
                 .get(id)
                 .is_some_and(|next| Arc::ptr_eq(next, route));
             if !stays {
-                route.replaced.store(true, Ordering::Relaxed);
+                route.replaced.cancel();
             }
         }
     }

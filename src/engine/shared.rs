@@ -23,6 +23,7 @@ use super::signal::Signal;
 use super::survey::Survey;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
+use super::wanted::Wanted;
 use crate::limit::Limiter;
 use crate::store::Database;
 use crate::store::letter::RequeuedLetter;
@@ -50,6 +51,7 @@ pub struct Shared {
     pub wake_handlers: Notify,
     pub idle: Idle,
     pub given_up: GivenUp,
+    pub wanted: Wanted,
     pub vital_signs: VitalSigns,
     /// No more claims; held lanes finish the event that they deliver.
     pub stopping: Arc<Signal>,
@@ -96,6 +98,7 @@ impl Shared {
             wake_handlers: Notify::new(),
             idle: Idle::default(),
             given_up: GivenUp::default(),
+            wanted: Wanted::default(),
             vital_signs: VitalSigns::default(),
             stopping: Arc::default(),
             aborting: Arc::default(),
@@ -230,6 +233,11 @@ impl LaneContext {
     /// Tells the lifecycle feed.
     pub fn tell(&self, happening: Happening) {
         lifecycle::tell(&self.shared, happening);
+    }
+
+    /// Returns when an operator wants this lane.
+    pub async fn wanted(&self, lane_id: i64) {
+        self.shared.wanted.of(lane_id).await;
     }
 
     /// A lane waits, or waits no more: others may be claimed.

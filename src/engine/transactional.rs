@@ -33,6 +33,7 @@ use super::walk::{Kind, Walks};
 use crate::crash_point::CrashPoint;
 use crate::store::claim::{self, ClaimedLane};
 use crate::store::fetch::{self, Position};
+use crate::store::gist::Gists;
 use crate::store::lane_connection::{self, Backend, Opened};
 use crate::store::settle::{self, Operation, Settled};
 use crate::store::{StoreError, worker};
@@ -232,7 +233,7 @@ impl Session<'_> {
         CrashPoint::Fetched.pass();
         let events = batches.pop().unwrap_or_default();
         let full = i64::try_from(events.len()) == Ok(BATCH);
-        let steps = plan(&events, route.merging());
+        let steps = plan(&events, route.merging(&Gists::new()));
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
             let stop = self

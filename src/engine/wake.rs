@@ -9,6 +9,8 @@
 //! Between a producer's look at the doorbell and its commit, a worker may go idle: it looks again at
 //! short, growing intervals (walk.rs), which closes that window. Notifications are hints: with none
 //! at all, everything works at the poll floor.
+//!
+//! The listener hears operators too, on a channel of their own: which lanes they want (wanted.rs).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::shared::Shared;
-use crate::store::{StoreError, lane_connection};
+use crate::store::{StoreError, lane_connection, operate};
 
 /// A connection is idle for this long before it asks for the doorbell, and busy for this long
 /// before it gives it up: under a steady trickle the doorbell is not handed about.
@@ -62,6 +64,11 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
     let mut reading = tokio::spawn(async move {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notification(told))) if told.channel() == operate::WANTED => {
+                    if let Ok(lane_id) = told.payload().parse() {
+                        waking.wanted.ask(lane_id);
+                    }
+                }
                 Some(Ok(AsyncMessage::Notification(_))) => waking.wake_all(),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
@@ -69,7 +76,8 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
             }
         }
     });
-    client.batch_execute("LISTEN lanekeeper").await?;
+    let channels = format!("LISTEN lanekeeper; LISTEN {}", operate::WANTED);
+    client.batch_execute(&channels).await?;
     // What was enqueued while nobody listened.
     shared.wake_all();
     loop {

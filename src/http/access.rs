@@ -93,8 +93,18 @@ impl Access {
 
     /// Spaces a token's requests: one that is a little early waits, one that is much too early is refused.
     async fn pace(&self, grant: &Grant) -> Result<(), Problem> {
-        let Some(rate) = grant.rate else {
-            return Ok(());
+        let rate = match &grant.rate {
+            Ok(None) => return Ok(()),
+            Ok(Some(rate)) => *rate,
+            // Whoever meant to bound it did not mean this: it may send nothing rather than everything.
+            Err(error) => {
+                let name = &grant.name;
+                let detail = format!(
+                    "the rate of the access token {name:?} cannot be read: nothing was done. {error}"
+                );
+                let hint = "revoke the token with `lanekeeper token revoke`, and make another";
+                return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).hint(hint));
+            }
         };
         let buckets = [Bucket {
             key: format!("token {}", grant.token_id).into(),

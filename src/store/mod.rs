@@ -11,6 +11,7 @@ pub mod database;
 pub mod diagnose;
 pub mod error;
 pub mod fetch;
+pub mod gist;
 pub mod housekeeping;
 pub mod inspect;
 pub mod lane_connection;

@@ -6,6 +6,10 @@ use tokio_postgres::{GenericClient, Row};
 
 use super::StoreError;
 
+/// Where workers are told which lanes an operator is about to change: one that waits for its turn is let
+/// go. Only what is committed before the change is asked for is heard in time, so callers are not in a transaction.
+pub const WANTED: &str = "lanekeeper_wanted";
+
 /// An operator's action on a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneAction {
@@ -42,6 +46,13 @@ pub async fn change_lane(
     reason: Option<&str>,
     head: Option<i64>,
 ) -> Result<String, StoreError> {
+    client
+        .query_typed(
+            include_str!("sql/want_lane.sql"),
+            &[(&WANTED, Type::TEXT), (&lane_id, Type::INT8)],
+        )
+        .await
+        .map_err(StoreError::on("asking for a lane"))?;
     client
         .query_typed_one(
             "SELECT lanekeeper.change_lane($1, $2, $3, $4)",
@@ -103,6 +114,7 @@ pub async fn drop_dead_letter(
     dead_id: i64,
     reason: Option<&str>,
 ) -> Result<bool, StoreError> {
+    want_lanes_of(client, &[dead_id]).await?;
     client
         .query_typed_one(
             "SELECT lanekeeper.drop_dead_letter($1, $2)",
@@ -135,6 +147,7 @@ pub async fn requeue_dead_letters(
     at_end: bool,
     reason: Option<&str>,
 ) -> Result<Vec<(i64, Requeued)>, StoreError> {
+    want_lanes_of(client, dead_ids).await?;
     let rows = client
         .query_typed(
             "SELECT dead_id, result FROM lanekeeper.requeue_dead_letters($1, $2, $3)",
@@ -155,4 +168,15 @@ pub async fn requeue_dead_letters(
         (row.get("dead_id"), result)
     };
     Ok(rows.iter().map(requeued).collect())
+}
+
+async fn want_lanes_of(client: &impl GenericClient, dead_ids: &[i64]) -> Result<(), StoreError> {
+    client
+        .query_typed(
+            include_str!("sql/want_lanes_of_letters.sql"),
+            &[(&WANTED, Type::TEXT), (&dead_ids, Type::INT8_ARRAY)],
+        )
+        .await
+        .map(drop)
+        .map_err(StoreError::on("asking for lanes"))
 }

@@ -14,7 +14,7 @@ use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use super::StoreError;
-use crate::limit::Rate;
+use crate::limit::{Rate, RateError};
 
 const PREFIX: &str = "lk_";
 /// Two version 4 UUIDs, in hexadecimal.
@@ -202,7 +202,8 @@ pub struct Grant {
     pub name: String,
     scopes: Vec<String>,
     streams: Option<Vec<String>>,
-    pub rate: Option<Rate>,
+    /// An error where the row has one that is none: it stands for no rate at all.
+    pub rate: Result<Option<Rate>, RateError>,
     hash: Vec<u8>,
 }
 
@@ -242,8 +243,7 @@ pub async fn find(client: &impl GenericClient, token_id: i64) -> Result<Option<G
             name: row.try_get("name")?,
             scopes: row.try_get("scopes")?,
             streams: row.try_get("streams")?,
-            // Written by `create` only, from a rate.
-            rate: rate.and_then(|rate| rate.parse().ok()),
+            rate: rate.map(str::parse).transpose(),
             hash: row.try_get("hash")?,
         })
     };
@@ -309,7 +309,7 @@ mod tests {
             name: "ci".to_owned(),
             scopes: vec!["produce".to_owned()],
             streams: Some(vec!["runs".to_owned()]),
-            rate: None,
+            rate: Ok(None),
             hash: hash(&good.secret),
         };
         assert!(grant.is_of(&good));

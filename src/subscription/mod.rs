@@ -3,6 +3,7 @@
 
 pub mod built_in;
 mod change;
+mod contradiction;
 mod definition;
 mod duration;
 mod file;

@@ -2,12 +2,10 @@
 //! no database, so that a dry run and the real one cannot differ.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::adapter;
-use crate::limit::Bucket;
 use crate::toml_file::nearest;
 
 use super::built_in;
@@ -107,48 +105,6 @@ impl Plan {
         }
         refused(plan.contradictions(current, file))?;
         Ok(plan)
-    }
-
-    /// Limits of one key that differ: whoever asked last would decide for all.
-    fn contradictions(&self, current: &Current, file: &SubscriptionFile) -> Vec<Problem> {
-        let mut known: BTreeMap<Arc<str>, (Bucket, &str)> = BTreeMap::new();
-        let listed = |name: &str| file.subscriptions.iter().find(|one| one.name == name);
-        let stays = |step: &&Step<Definition>| step.kind != ChangeKind::Removed;
-        let leaves = |name: &str| {
-            let mut steps = self.subscriptions.iter();
-            steps.any(|step| step.name == name && !stays(&step))
-        };
-        let others = current
-            .live
-            .iter()
-            .filter(|(name, _)| listed(name).is_none() && !leaves(name));
-        for (name, other) in others {
-            for bucket in other.definition.buckets() {
-                known.insert(Arc::clone(&bucket.key), (bucket, name));
-            }
-        }
-        let mut problems = Vec::new();
-        for step in self.subscriptions.iter().filter(stays) {
-            for bucket in step.definition.buckets() {
-                let key = Arc::clone(&bucket.key);
-                let (first, whose) = known.entry(key).or_insert((bucket.clone(), &step.name));
-                if *first != bucket
-                    && let Some(section) = listed(&step.name)
-                {
-                    let reason = format!(
-                        "{whose:?} has the same limit {:?} with rate {} and burst {}: they share it, so write the \
-                         same in both, or give one a key of its own",
-                        bucket.key, first.rate, first.burst
-                    );
-                    problems.push(Problem {
-                        position: section.position,
-                        key: format!("subscription.{}.limit", step.name),
-                        reason,
-                    });
-                }
-            }
-        }
-        problems
     }
 
     /// The steps as they are reported.

@@ -258,6 +258,49 @@ fn one_key_with_two_rates_is_refused_wherever_the_other_one_stands() {
     );
 }
 
+#[test]
+fn one_bot_with_two_rates_is_refused_wherever_the_other_one_stands() {
+    let bot = |name: &str, variable: &str, place: &str, rates: &str| {
+        format!(
+            "[subscription.{name}]\nstream = \"runs\"\nadapter = \"telegram\"\n\
+             token_env = \"{variable}\"\n{place}\n{rates}\n"
+        )
+    };
+    let chat = "chat = \"1\"";
+    let slow = "rates = { bot = \"10/s\" }";
+    let in_force = carried_out(
+        current(),
+        Plan::new(&current(), &file(&bot("a", "BOT", chat, slow)), false).unwrap(),
+    );
+    let planned = |text: &str, prune| Plan::new(&in_force, &file(text), prune).map(drop);
+    // The default is a rate, too.
+    let found = planned(&bot("b", "BOT", chat, ""), false)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        found.contains("subscription.b.rates")
+            && found.contains(
+                "\"a\" sends with the secret of BOT too, and its rate \"bot\" is 10/s and not 29/s"
+            ),
+        "{found}"
+    );
+    let two = bot("b", "OTHER", chat, slow) + &bot("c", "OTHER", "chat_from = \"/c\"", "");
+    assert!(planned(&two, true).is_err(), "in one file");
+    planned(&bot("b", "BOT", chat, slow), false).expect("they agree");
+    planned(&bot("b", "OTHER", chat, ""), false).expect("two bots");
+    planned(&bot("b", "BOT", chat, ""), true).expect("the other one goes");
+
+    // A chat's rate is of that chat.
+    let of_chats = |one: &str, other: &str| {
+        let rates = |rate: &str| format!("rates = {{ bot = \"10/s\", chat = \"{rate}\" }}");
+        let two = bot("b", "BOT", one, &rates("1/s")) + &bot("c", "BOT", other, &rates("2/s"));
+        planned(&two, true)
+    };
+    of_chats("chat = \"1\"", "chat = \"2\"").expect("two chats");
+    assert!(of_chats("chat = \"1\"", "chat = \"1\"").is_err());
+    assert!(of_chats("chat = \"1\"", "chat_from = \"/c\"").is_err());
+}
+
 fn current() -> Current {
     let hooks = StreamDefinition {
         fan_out: Events::Only(vec!["agent_stop".into()]),

@@ -23,7 +23,7 @@ pub use dice::Dice;
 pub use program::{lanekeeper, lanekeeper_at, lanekeeper_by};
 pub use proxy::{Line, Protocol, Proxy, Trap, Upstream};
 pub use receiver::{Arrival, Instead, Receiver, Seen};
-pub use redis::RedisServer;
+pub use redis::{RedisServer, WatchedRedis, redis_cli};
 pub use server::{Crashed, Server};
 use tokio::time::Instant;
 pub use worker::{SECRET_ENV, WorkerProcess};

@@ -78,6 +78,13 @@ impl RedisServer {
         self.port
     }
 
+    /// What it answers to this command; nothing where it does not: a server that changes its role cuts connections.
+    pub fn says(&self, command: &[&str]) -> String {
+        let port = self.port.to_string();
+        let ran = ask(&[&["-p", &port], command].concat());
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+
     /// Starts it again, on the same port and without a memory.
     pub fn restart(&mut self) {
         self.kill();
@@ -153,6 +160,66 @@ impl RedisServer {
         let told = String::from_utf8_lossy(&told);
         asked.is_ok() && told.contains(&format!("process_id:{pid}\r"))
     }
+}
+
+/// A master with a replica, and a sentinel that promotes the one when the other is gone.
+pub struct WatchedRedis {
+    pub master: RedisServer,
+    pub replica: RedisServer,
+    pub sentinel: RedisServer,
+    _directory: tempfile::TempDir,
+}
+
+impl WatchedRedis {
+    /// Returns when the sentinel, to which the master has this name, knows the replica.
+    pub fn start(name: &str) -> Self {
+        let master = RedisServer::start();
+        let port = master.port().to_string();
+        let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &port]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("sentinel.conf");
+        let configuration = format!(
+            "sentinel monitor {name} 127.0.0.1 {port} 1\n\
+             sentinel down-after-milliseconds {name} 500\n\
+             sentinel failover-timeout {name} 3000\n"
+        );
+        std::fs::write(&file, configuration).unwrap();
+        // The file comes first, and what else it is started with counts on top.
+        let sentinel = RedisServer::sentinel(&file);
+        let watched = Self {
+            master,
+            replica,
+            sentinel,
+            _directory: directory,
+        };
+        let deadline = Instant::now() + LIMIT;
+        let known = watched.replica.port().to_string();
+        while !watched
+            .sentinel
+            .says(&["sentinel", "replicas", name])
+            .contains(&known)
+        {
+            assert!(Instant::now() < deadline, "the sentinel knows no replica");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        watched
+    }
+}
+
+/// Runs `redis-cli`, which must succeed; what it says.
+pub fn redis_cli(arguments: &[&str]) -> String {
+    let ran = ask(arguments);
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{said}");
+    said
+}
+
+fn ask(arguments: &[&str]) -> std::process::Output {
+    Command::new("redis-cli")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 impl Drop for RedisServer {

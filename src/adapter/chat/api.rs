@@ -11,7 +11,10 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use url::Url;
 
+use super::rates::{PlatformLimit, Rates};
+use super::settings::Checked;
 use crate::adapter::{Environment, SettingsError, Verdict, excerpt, http};
+use crate::limit::Bucket;
 
 /// Platforms repeat a message in their answer, some of them several times as large.
 const KEPT_BYTES: usize = 4 << 20;
@@ -82,8 +85,13 @@ impl fmt::Debug for Credential {
 /// One platform's API, as one credential may use it.
 pub struct Api {
     pub client: Client,
+    /// What all its URLs begin with. It may hold the secret.
+    base: Url,
     origin: String,
     credential: Credential,
+    /// What its buckets are called by: all who send with this credential share them.
+    owner: String,
+    rates: Rates,
 }
 
 /// What came back.
@@ -96,27 +104,55 @@ pub struct Answer {
 }
 
 impl Api {
-    /// `key`: the setting that `url` comes from.
+    /// `key`: the setting that `base` comes from. The rates of `checked` go with it.
     pub fn open(
-        kind: &'static str,
+        checked: &Checked,
         key: &'static str,
-        subscription: &str,
-        url: &Url,
+        base: Url,
         credential: Credential,
+        subscription: &str,
         environment: &Environment,
     ) -> Result<Self, SettingsError> {
         let private = environment.allow_private_targets;
-        http::refuse_private(url, private)
-            .map_err(|reason| SettingsError::invalid(kind, key, reason))?;
-        let client = http::client(url, private).map_err(|source| SettingsError::Certificates {
-            subscription: subscription.to_owned(),
-            source,
-        })?;
+        http::refuse_private(&base, private)
+            .map_err(|reason| SettingsError::invalid(checked.kind, key, reason))?;
+        let client =
+            http::client(&base, private).map_err(|source| SettingsError::Certificates {
+                subscription: subscription.to_owned(),
+                source,
+            })?;
         Ok(Self {
             client,
-            origin: url.origin().ascii_serialization(),
+            origin: base.origin().ascii_serialization(),
+            base,
+            owner: format!("{} {}", checked.kind, credential.fingerprint()),
             credential,
+            rates: checked.rates.clone(),
         })
+    }
+
+    /// The URL of something of the API.
+    pub fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        // Bases can: they are http or https.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// The bucket of a limit; `chat` where each has its own.
+    pub fn bucket(&self, limit: &PlatformLimit, chat: &str) -> Bucket {
+        let (owner, name) = (&self.owner, limit.name);
+        let key = match limit.per_chat {
+            true => format!("{owner} {name} {chat}"),
+            false => format!("{owner} {name}"),
+        };
+        Bucket {
+            key: key.into(),
+            rate: self.rates.of(limit),
+            burst: 1,
+        }
     }
 
     pub fn credential(&self) -> &Credential {
@@ -182,7 +218,10 @@ mod tests {
         let api = Api {
             client: http::client(&url, true).unwrap(),
             origin: url.origin().ascii_serialization(),
+            base: url,
             credential,
+            owner: String::new(),
+            rates: Rates::default(),
         };
         let answer = Answer {
             status: 404,

@@ -23,6 +23,13 @@ pub enum Source {
 }
 
 impl Source {
+    fn pointer(&self) -> Option<&str> {
+        match self {
+            Self::Given(_) => None,
+            Self::Pointer(pointer) => Some(pointer),
+        }
+    }
+
     fn read(&self, payload: &Value) -> Option<String> {
         match self {
             Self::Given(name) => Some(name.clone()),
@@ -89,6 +96,14 @@ impl Reading {
             chat,
             thread,
             reply_to,
+        }
+    }
+
+    /// The chat that all its messages go to, where events do not name it.
+    pub fn given_chat(&self) -> Option<&str> {
+        match &self.chat {
+            Some(Source::Given(name)) => Some(name),
+            _ => None,
         }
     }
 
@@ -170,6 +185,17 @@ impl Reading {
             true => Role::Final { key },
             false => Role::Progress { key },
         }
+    }
+
+    /// The places that [`Reading::role`] looks at.
+    pub fn role_pointers(&self) -> Vec<&str> {
+        let places = [&self.chat, &self.thread];
+        let named = places.into_iter().flatten().filter_map(Source::pointer);
+        let said = [self.key.as_str(), self.is_final.as_str()];
+        said.into_iter()
+            .chain(self.texts.iter().map(String::as_str))
+            .chain(named)
+            .collect()
     }
 
     fn version(&self, payload: &Value) -> (Option<String>, bool) {

@@ -17,10 +17,12 @@
 //! | the process dies between the two | that part is sent twice: at least once, as everywhere |
 //! | the message to be edited was deleted | a new one is sent and remembered in its place |
 //! | the new text has fewer parts | the messages of the others are deleted |
+//! | versions come faster than the parts of one can be sent | one that has begun is said to its end, then the newest |
 
 mod api;
 mod message;
 mod platform;
+mod rates;
 mod settings;
 mod split;
 mod steps;
@@ -30,20 +32,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout, timeout_at};
+use uuid::Uuid;
 
 use self::message::{Message, Reading};
 use self::steps::{Owed, Steps};
 use super::memory::{Memory, MemoryError, MessageName};
-use super::{Adapter, Delivery, Role, Verdict};
+use super::{Adapter, Delivery, Gist, Role, Verdict};
 use crate::event::Event;
 use crate::limit::Bucket;
 
 pub(super) use self::api::{Answer, Api, Credential, pause};
 pub(super) use self::message::Target;
 pub(super) use self::platform::{Outcome, Platform};
-pub(super) use self::settings::{
-    Checked, Shared, api_url, rate, secure, shared_settings, variable,
-};
+pub use self::rates::PlatformRate;
+pub(super) use self::rates::{PlatformLimit, Rates};
+pub(super) use self::settings::{Bot, Checked, Shared, secure, shared_settings, variable};
 
 /// Messages that one text may become: beyond that it is no message for a chat.
 const MOST_PARTS: usize = 50;
@@ -165,6 +168,8 @@ impl<P: Platform> Chat<P> {
                     let reference = reference.clone();
                     return Step::Edit { part, reference };
                 }
+                // Nobody knows what it is called: it stays as it is.
+                None if done.parts.contains(&number) => {}
                 None => {
                     let types = self.typing && message.is_final && !done.typed && part == 0;
                     return match types && self.platform.can_type(&message.target) {
@@ -304,6 +309,18 @@ impl<P: Platform> Adapter for Chat<P> {
 
     fn shows_progress(&self) -> bool {
         true
+    }
+
+    fn gist(&self) -> Option<Gist<'_>> {
+        Some(Gist {
+            pointers: self.reading.role_pointers(),
+            // Longer ones are refused: what cannot be shown makes nothing needless.
+            longest: self.platform.longest() * MOST_PARTS,
+        })
+    }
+
+    fn has_begun(&self, message_id: Uuid) -> bool {
+        self.steps.have_begun(message_id)
     }
 
     fn role(&self, payload: &str) -> Role {

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
+use super::api::{Api, Credential};
 use super::message::{Reading, Source};
+use super::rates::{PlatformLimit, PlatformRate, Rates};
+use crate::adapter::Environment;
 use crate::adapter::settings::{self, SettingsError};
-use crate::limit::Rate;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
@@ -29,6 +31,7 @@ macro_rules! shared_settings {
             final_from: Option<String>,
             typing: Option<bool>,
             timeout_ms: Option<u64>,
+            rates: Option<crate::adapter::chat::Rates>,
         }
 
         impl $name {
@@ -43,6 +46,7 @@ macro_rules! shared_settings {
                     final_from: self.final_from.take(),
                     typing: self.typing,
                     timeout_ms: self.timeout_ms,
+                    rates: self.rates.take(),
                 }
             }
         }
@@ -61,11 +65,15 @@ pub struct Shared {
     pub final_from: Option<String>,
     pub typing: Option<bool>,
     pub timeout_ms: Option<u64>,
+    pub rates: Option<Rates>,
 }
 
 /// The common settings once they have been judged.
 #[derive(Debug)]
 pub struct Checked {
+    pub kind: &'static str,
+    pub limits: &'static [PlatformLimit],
+    pub rates: Rates,
     pub reading: Reading,
     pub typing: bool,
     pub timeout: Duration,
@@ -76,6 +84,7 @@ impl Shared {
     pub fn check(
         self,
         kind: &'static str,
+        limits: &'static [PlatformLimit],
         chat: Option<(&'static str, Option<String>)>,
     ) -> Result<Checked, SettingsError> {
         let pointers = [
@@ -109,7 +118,12 @@ impl Shared {
             },
         };
         let thread = source(kind, "thread", self.thread, "thread_from", self.thread_from)?;
+        let rates = self.rates.unwrap_or_default();
+        rates.check(kind, limits)?;
         Ok(Checked {
+            kind,
+            limits,
+            rates,
             reading: Reading::new(
                 self.text_from,
                 self.key_from,
@@ -120,6 +134,63 @@ impl Shared {
             typing: self.typing.unwrap_or(false),
             timeout: settings::timeout(kind, self.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
         })
+    }
+}
+
+impl Checked {
+    /// The rates that hold for all who send with this variable's secret.
+    pub fn platform_rates(&self, secret_env: &str) -> Vec<PlatformRate> {
+        let rate = |limit: &PlatformLimit| PlatformRate {
+            kind: self.kind,
+            secret_env: secret_env.to_owned(),
+            name: limit.name,
+            chat: self
+                .reading
+                .given_chat()
+                .filter(|_| limit.per_chat)
+                .map(str::to_owned),
+            rate: self.rates.of(limit),
+        };
+        self.limits.iter().map(rate).collect()
+    }
+}
+
+/// A bot: the variable with its token, and where the platform's API is.
+#[derive(Debug)]
+pub struct Bot {
+    pub token_env: String,
+    api_url: Url,
+}
+
+impl Bot {
+    pub fn check(
+        kind: &'static str,
+        token_env: String,
+        api_url: Option<&str>,
+        default: &'static str,
+    ) -> Result<Self, SettingsError> {
+        Ok(Self {
+            token_env: variable(kind, "token_env", token_env)?,
+            api_url: checked_url(kind, api_url.unwrap_or(default))?,
+        })
+    }
+
+    /// The API as this bot may use it.
+    pub fn open(
+        self,
+        subscription: &str,
+        checked: &Checked,
+        environment: &Environment,
+    ) -> Result<Api, SettingsError> {
+        let token = Credential::of_environment(subscription, &self.token_env, environment)?;
+        Api::open(
+            checked,
+            "api_url",
+            self.api_url,
+            token,
+            subscription,
+            environment,
+        )
     }
 }
 
@@ -143,22 +214,10 @@ fn source(
     }
 }
 
-/// A rate that was given, or the platform's: so many sends in so many seconds.
-pub fn rate(given: Option<Rate>, default: (u32, u64)) -> Rate {
-    let (sends, seconds) = default;
-    given.unwrap_or_else(|| {
-        Rate::new(sends, Duration::from_secs(seconds)).expect("the defaults are rates")
-    })
-}
-
 /// Where an API is: https, but for a server on this very machine, where the operator allows private targets.
-pub fn api_url(
-    kind: &'static str,
-    given: Option<&str>,
-    default: &'static str,
-) -> Result<Url, SettingsError> {
+fn checked_url(kind: &'static str, given: &str) -> Result<Url, SettingsError> {
     let refused = |reason: &str| SettingsError::invalid(kind, "api_url", reason);
-    let url = Url::parse(given.unwrap_or(default)).map_err(|error| refused(&error.to_string()))?;
+    let url = Url::parse(given).map_err(|error| refused(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err(refused(
             "it must be a plain base URL, without credentials or query",

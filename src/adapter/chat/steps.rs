@@ -34,6 +34,15 @@ impl Steps {
         self.known().events.get(&event).cloned().unwrap_or_default()
     }
 
+    /// Whether a part shows what this event says, and others do not yet.
+    pub fn have_begun(&self, event: Uuid) -> bool {
+        let known = self.known();
+        known
+            .events
+            .get(&event)
+            .is_some_and(|done| !done.parts.is_empty())
+    }
+
     pub fn change(&self, event: Uuid, change: impl FnOnce(&mut Done)) {
         let mut known = self.known();
         if !known.events.contains_key(&event) {

@@ -3,7 +3,7 @@
 //! | answer | outcome |
 //! |---|---|
 //! | 200 `ok: true` | sent, or done |
-//! | 200 that cannot be read | done: sent, and nobody knows what it is called |
+//! | 2xx that does not say | done: sent, and nobody knows what it is called |
 //! | 429 with Retry-After, `ratelimited` | throttled: what was asked for too often |
 //! | `message_not_found`, `cant_update_message`, `edit_window_closed` | missing: a new one is sent |
 //! | `invalid_auth`, `token_revoked`, `account_inactive`, … | retried slowly: the token is wrong |
@@ -18,7 +18,7 @@ use crate::limit::Bucket;
 
 /// Until a token that Slack does not take is tried again.
 const WRONG_TOKEN: Duration = Duration::from_secs(60);
-/// Where Slack does not say: "generally" a method's window is a minute, and its answers say 1 to 30 s.
+/// Where Slack does not say. The figure is ours.
 const UNTOLD_PAUSE: f64 = 10.0;
 
 /// What Slack calls a message.
@@ -36,7 +36,7 @@ pub(super) fn judge(api: &Api, answer: &Answer, limit: Bucket) -> Result<Said, O
             ts: text("ts").unwrap_or_default(),
         });
     }
-    if answer.status == 200 && body.is_null() {
+    if (200..300).contains(&answer.status) && !body["ok"].is_boolean() {
         // Taken, and the answer is lost or not Slack's: another request would be another message.
         return Err(Outcome::Done);
     }

@@ -3,7 +3,7 @@
 //! | answer | outcome |
 //! |---|---|
 //! | `ok` | sent, or done |
-//! | 200 that cannot be read | done: sent, and nobody knows what it is called |
+//! | 2xx that does not say | done: sent, and nobody knows what it is called |
 //! | 429 with `retry_after` | throttled: this chat alone, for Telegram does not say more |
 //! | 400 message is not modified | done: it shows that already |
 //! | 400 message to edit not found, can't be edited | missing: a new one is sent |
@@ -47,7 +47,8 @@ pub(super) fn judge(
             None => Ok(Said::Yes),
         };
     }
-    if answer.status == 200 && body.is_null() {
+    // Taken, and the answer is lost or not Telegram's: another request would be another message.
+    if (200..300).contains(&answer.status) && !body["ok"].is_boolean() {
         return Ok(Said::Yes);
     }
     let description = body["description"].as_str();

@@ -1,6 +1,6 @@
 //! A lane before its delivery, where limits hold (I10) and breakers may be open (C8), and what is told of it
 //! after. Under a limit it waits for its turn where it is, or goes back to its token until then. It never
-//! burns an attempt, and a stop or a lost claim ends every wait.
+//! burns an attempt. A stop, a lost claim, a pause of its subscription and an operator who wants it end every wait.
 //!
 //! Limits of the adapter's own, a chat's say, are few sends for many sessions. Lanes wait for those in the
 //! bucket's line, for ten of its intervals: first come, first served, whichever worker they are with. What
@@ -15,6 +15,7 @@ use crate::adapter::Verdict;
 use crate::engine::lifecycle::{self, Happening};
 use crate::engine::progress::Stop;
 use crate::engine::route::Patience;
+use crate::engine::wanted;
 use crate::event::Event;
 use crate::limit::{Admission, Answer, Bucket, HORIZON, Passage, Slot};
 use crate::mutation::Mutation;
@@ -32,8 +33,6 @@ const LINE_INTERVALS: u32 = 10;
 const LONGEST_LINE: Duration = Duration::from_secs(30);
 /// A wait that is worth another look at the log before it ends.
 const LOOKS_AGAIN: Duration = Duration::from_millis(250);
-/// How soon a lane that waits notices that its subscription was paused.
-const LOOKS_AT_ROUTE: Duration = Duration::from_millis(250);
 /// How long before its turn it looks: a round trip to Postgres, and time to spare.
 const LOOK_AHEAD: Duration = Duration::from_millis(50);
 
@@ -237,22 +236,15 @@ impl Runner<'_> {
         ended.unwrap_or_else(|| Stop::new(Operation::Finish))
     }
 
-    /// Sleeps until then; why the lane is let go instead, where the worker stops or the subscription is paused,
-    /// removed or changed meanwhile.
+    /// Sleeps until then; why the lane is let go instead, where the worker stops, an operator wants the lane, or the
+    /// subscription is paused, removed or changed meanwhile.
     async fn wait(&self, until: Instant) -> Option<Stop> {
-        loop {
-            if self.route.is_replaced() {
-                return Some(Stop::new(Operation::Yield));
-            }
-            let look_at = until.min(Instant::now() + LOOKS_AT_ROUTE);
-            tokio::select! {
-                biased;
-                () = self.context.stopping.cancelled() => return Some(Stop::new(Operation::Release)),
-                () = sleep_until(look_at) => {}
-            }
-            if look_at == until {
-                return None;
-            }
+        tokio::select! {
+            biased;
+            () = self.context.stopping.cancelled() => Some(Stop::new(Operation::Release)),
+            () = self.route.replacement() => Some(Stop::new(Operation::Yield)),
+            () = self.context.wanted(self.claimed.lane_id) => Some(Stop::turn(wanted::MOMENT)),
+            () = sleep_until(until) => None,
         }
     }
 

@@ -19,8 +19,8 @@ use crate::store::letter::{self, RequeuedLetter};
 use crate::store::settle::Operation;
 
 /// How long a payload may take to arrive through the pool, and more by this many bytes a second.
-const READ_WITHIN: Duration = Duration::from_secs(30);
-const READ_BYTES_PER_S: u64 = 1 << 20;
+pub(super) const READ_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const READ_BYTES_PER_S: u64 = 1 << 20;
 /// The same for a dead letter, whose size is not known before: the server renders up to 256 MiB for it.
 const LETTER_WITHIN: Duration = Duration::from_secs(30 + 256);
 

@@ -223,3 +223,30 @@ async fn a_token_sends_no_faster_than_its_rate() {
     }
     assert!(site.worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_whose_rate_is_none_sends_nothing() {
+    let site = Site::open(&[]).await;
+    let set = async |name: &str, rate: Option<&str>| {
+        let sql = "UPDATE lanekeeper.token SET rate = $2 WHERE name = $1";
+        let client = &site.plant.client;
+        assert_eq!(client.execute(sql, &[&name, &rate]).await.unwrap(), 1);
+    };
+    for (i, rate) in ["0/s", "-1/s", "NaN", "", "5", "1e3/s"].iter().enumerate() {
+        let name = format!("t{i}");
+        let token = site
+            .token(&[&name, "--scope", "produce", "--rate", "5/s"])
+            .await;
+        set(&name, Some(rate)).await;
+        let answer = ask(&site, Method::POST, "runs", Some(&token)).await;
+        answer.assert_problem(403, "forbidden");
+    }
+    assert_eq!(site.logged_events().await, 0);
+    let token = site
+        .token(&["free", "--scope", "produce", "--rate", "5/s"])
+        .await;
+    set("free", None).await;
+    let answer = ask(&site, Method::POST, "runs", Some(&token)).await;
+    assert_eq!(answer.status, 201);
+    assert!(site.worker.stop().await.success());
+}

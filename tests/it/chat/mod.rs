@@ -3,4 +3,6 @@
 mod ground;
 mod group;
 mod killed;
+mod large;
 mod pause;
+mod waiting;

@@ -1,5 +1,6 @@
 //! What every chat adapter promises beyond the rest (G5, E7).
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,17 +14,78 @@ use serde_json::{Value, json};
 use super::destination::{
     Conduct, Destination, Watched, deliver, deliver_in_task, event, rejection, retry_error,
 };
-use crate::support::platform::{Fault, Kind, Platform, TOKEN};
+use crate::support::platform::{Fault, Kind, Platform, Seen, TOKEN};
 
 /// Long enough never to end a delivery that works.
 pub(crate) const AMPLE: Duration = Duration::from_secs(20);
 
-/// A chat platform.
-pub(crate) trait Messenger: Destination {
+/// A chat platform's fake.
+#[async_trait]
+pub(crate) trait Fake: Deref<Target = Platform> + Sized + Send + Sync + 'static {
     const KIND: &'static str;
     /// UTF-16 units of a message.
     const LONGEST: usize;
-    /// Two places where it can speak.
+    /// Two places where its bot can speak.
+    const CHATS: [&'static str; 2];
+
+    async fn open() -> Self;
+
+    fn api_url(&self) -> String {
+        self.url().to_owned()
+    }
+}
+
+/// A bot, and the platform that it speaks on.
+pub(crate) struct Bot<F> {
+    pub(crate) server: F,
+    pub(crate) adapter: Arc<dyn Adapter>,
+}
+
+#[async_trait]
+impl<F: Fake> Destination for Bot<F> {
+    const PLAIN: &'static str = r#"{"text": "done", "chat": "42"}"#;
+
+    async fn start(conduct: Conduct, timeout: Duration) -> Self {
+        let server = F::open().await;
+        server.fault(match conduct {
+            Conduct::Accept => None,
+            Conduct::FailForNow => Some(Fault::Broken),
+            Conduct::Refuse => Some(Fault::Forbidden),
+            Conduct::Hang => Some(Fault::Silent),
+        });
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap();
+        let settings = json!({
+            "token_env": "BOT_TOKEN", "api_url": server.api_url(), "chat_from": "/chat", "timeout_ms": timeout_ms,
+        });
+        let environment = Environment::with_variables(true, [("BOT_TOKEN", TOKEN)]);
+        let adapter = build(F::KIND, "audit", &settings, &environment).unwrap();
+        Self { server, adapter }
+    }
+
+    fn adapter(&self) -> Arc<dyn Adapter> {
+        Arc::clone(&self.adapter)
+    }
+}
+
+#[async_trait]
+impl<F: Fake> Watched for Bot<F> {
+    async fn reached(&self) {
+        let hangs = |seen: &Seen| seen.hanging == 1;
+        self.server
+            .wait_until(AMPLE, "a request hangs", hangs)
+            .await;
+    }
+
+    async fn abandoned(&self) {
+        let gone = |seen: &Seen| seen.hung == 1 && seen.hanging == 0;
+        self.server.wait_until(AMPLE, "it was given up", gone).await;
+    }
+}
+
+/// A bot as the suite knows it.
+pub(crate) trait Messenger: Destination {
+    const KIND: &'static str;
+    const LONGEST: usize;
     const CHATS: [&'static str; 2];
 
     fn platform(&self) -> &Platform;
@@ -32,27 +94,18 @@ pub(crate) trait Messenger: Destination {
     fn settings(&self) -> Value;
 }
 
-pub(crate) fn conduct(platform: &Platform, conduct: Conduct) {
-    platform.fault(match conduct {
-        Conduct::Accept => None,
-        Conduct::FailForNow => Some(Fault::Broken),
-        Conduct::Refuse => Some(Fault::Forbidden),
-        Conduct::Hang => Some(Fault::Silent),
-    });
-}
+impl<F: Fake> Messenger for Bot<F> {
+    const KIND: &'static str = F::KIND;
+    const LONGEST: usize = F::LONGEST;
+    const CHATS: [&'static str; 2] = F::CHATS;
 
-pub(crate) async fn reached(platform: &Platform) {
-    let what = "a request hangs";
-    platform
-        .wait_until(AMPLE, what, |seen| seen.hanging == 1)
-        .await;
-}
+    fn platform(&self) -> &Platform {
+        &self.server
+    }
 
-pub(crate) async fn abandoned(platform: &Platform) {
-    let what = "it was given up";
-    platform
-        .wait_until(AMPLE, what, |seen| seen.hung == 1 && seen.hanging == 0)
-        .await;
+    fn settings(&self) -> Value {
+        json!({"token_env": "BOT_TOKEN", "api_url": self.server.api_url()})
+    }
 }
 
 /// An adapter with more settings and this memory, as another process would build it.
@@ -279,6 +332,39 @@ pub(crate) async fn without_its_memory_it_sends_nothing_and_nothing_twice<D: Mes
     assert_eq!(deliver(&*adapter, &newer).await, Verdict::Accepted);
     let seen = destination.platform().seen();
     assert_eq!((seen.texts(), seen.count(Kind::Send)), (vec!["ab"], 1));
+}
+
+pub(crate) async fn an_answer_that_cannot_be_read_has_nothing_sent_again<D: Messenger>() {
+    let (destination, adapter) = said::<D>().await;
+    let platform = destination.platform();
+    let answers = ["", "<html>fine</html>", "{\"ok\": tr", "{}", "[]", "\"ok\""];
+    for (seq, answer) in (1..).zip(answers) {
+        platform.garble_once(answer);
+        let event = event("s-1", seq, &version::<D>(answer, "a", true));
+        assert_eq!(
+            deliver(&*adapter, &event).await,
+            Verdict::Accepted,
+            "{answer:?}"
+        );
+        assert_eq!(
+            platform.seen().count(Kind::Send),
+            usize::try_from(seq).unwrap()
+        );
+    }
+    // A text of two messages, and an edit.
+    let words = ["b", "c"].map(|word| word.repeat(D::LONGEST));
+    let count = platform.seen().count(Kind::Send);
+    platform.garble_once("<html>");
+    tell(&*adapter, &[version::<D>("two", &words.concat(), false)]).await;
+    assert_eq!(platform.seen().count(Kind::Send), count + 2);
+    tell(&*adapter, &[version::<D>("edited", "d", false)]).await;
+    platform.garble_once("<html>");
+    tell(&*adapter, &[version::<D>("edited", "de", true)]).await;
+    let seen = platform.seen();
+    assert_eq!(
+        (seen.count(Kind::Send), seen.count(Kind::Edit)),
+        (count + 3, 1)
+    );
 }
 
 pub(crate) async fn a_message_that_was_deleted_is_sent_anew<D: Messenger>() {

@@ -5,87 +5,25 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lanekeeper::adapter::{Adapter, Environment, Verdict, build};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::chat::{self, AMPLE, Messenger};
-use super::destination::{Conduct, Destination, Watched, deliver, event};
-use super::{chats, conforms};
-use crate::support::platform::{Discord, Fault, Kind, Platform, TOKEN, WEBHOOK_TOKEN, Window};
+use super::chat::{self, AMPLE};
+use super::chats;
+use super::destination::{Conduct, Destination, deliver, event};
+use crate::support::platform::{Discord, Fault, Kind, TOKEN, WEBHOOK_TOKEN, Window};
 
-conforms!(Bot:
-    passing_failure_is_retried,
-    final_refusal_is_a_rejection,
-    silence_ends_at_the_time_out_in_a_retry,
-    dropped_delivery_leaves_nothing_running,
-);
+chats!(Bot);
 
-chats!(Bot:
-    any_text_is_shown_as_it_is,
-    a_long_text_is_several_messages_in_order,
-    one_request_is_one_turn,
-    later_versions_edit_the_message,
-    a_successor_edits_what_it_did_not_send,
-    keys_sessions_and_chats_have_their_own_messages,
-    a_message_grows_and_shrinks_by_parts,
-    a_retry_sends_only_the_parts_that_are_missing,
-    without_its_memory_it_sends_nothing_and_nothing_twice,
-    a_message_that_was_deleted_is_sent_anew,
-    concurrent_messages_do_not_mix,
-    a_pause_is_of_the_one_chat,
-    what_has_no_text_or_place_is_refused_by_its_pointer,
-    a_wrong_token_is_retried_slowly_and_never_shown,
-    typing_is_shown_before_a_final_and_costs_no_delivery,
-);
-
-struct Bot {
-    server: Discord,
-    adapter: Arc<dyn Adapter>,
-}
+type Bot = chat::Bot<Discord>;
 
 #[async_trait]
-impl Destination for Bot {
-    const PLAIN: &'static str = r#"{"text": "done", "chat": "81"}"#;
-
-    async fn start(conduct: Conduct, timeout: Duration) -> Self {
-        let server = Discord::start(&[]).await;
-        chat::conduct(&server, conduct);
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap();
-        let settings = json!({
-            "token_env": "BOT_TOKEN", "api_url": server.url(), "chat_from": "/chat", "timeout_ms": timeout_ms,
-        });
-        let environment = Environment::with_variables(true, [("BOT_TOKEN", TOKEN)]);
-        let adapter = build("discord", "audit", &settings, &environment).unwrap();
-        Self { server, adapter }
-    }
-
-    fn adapter(&self) -> Arc<dyn Adapter> {
-        Arc::clone(&self.adapter)
-    }
-}
-
-#[async_trait]
-impl Watched for Bot {
-    async fn reached(&self) {
-        chat::reached(&self.server).await;
-    }
-
-    async fn abandoned(&self) {
-        chat::abandoned(&self.server).await;
-    }
-}
-
-impl Messenger for Bot {
+impl chat::Fake for Discord {
     const KIND: &'static str = "discord";
     const LONGEST: usize = 2000;
     const CHATS: [&'static str; 2] = ["81", "82"];
 
-    fn platform(&self) -> &Platform {
-        &self.server
-    }
-
-    fn settings(&self) -> Value {
-        let server = &self.server;
-        json!({"token_env": "BOT_TOKEN", "api_url": server.url()})
+    async fn open() -> Self {
+        Self::start(&[]).await
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::conforms;
 use super::destination::{Conduct, Destination, Recorder, deliver, event, retry_error};
-use crate::support::{RedisServer, wait_until};
+use crate::support::{Protocol, Proxy, RedisServer, Upstream, WatchedRedis, wait_until};
 
 // No final refusal: whatever a server refuses may be mended there.
 conforms!(Entries:
@@ -145,4 +145,69 @@ async fn a_server_that_was_away_is_found_again_and_a_wrong_key_says_so() {
     let settings = json!({"url_env": "EVENTS_REDIS", "key": "taken"});
     let error = retry_error(deliver(&*build(&there.redis, settings), &event("s", 3, "{}")).await);
     assert!(error.contains("WRONGTYPE"), "{error}");
+}
+
+/// What an operator's name or proxy does: one address that leads to whichever server is the master.
+struct Door(Proxy);
+
+impl Door {
+    async fn to(redis: &RedisServer) -> Self {
+        Self(Proxy::start(Self::server(redis), Protocol::Http).await)
+    }
+
+    fn server(redis: &RedisServer) -> Upstream {
+        Upstream::Tcp(([127, 0, 0, 1], redis.port()).into())
+    }
+
+    /// New connections go there; those that there are stay.
+    fn lead_to(&self, redis: &RedisServer) {
+        self.0.lead_to(Self::server(redis));
+    }
+
+    fn adapter(&self) -> Arc<dyn Adapter> {
+        let url = format!("redis://127.0.0.1:{}", self.0.port());
+        let environment = Environment::with_variables(false, [("EVENTS_REDIS", url)]);
+        let settings = json!({"url_env": "EVENTS_REDIS"});
+        adapter::build("redis_stream", "audit", &settings, &environment).unwrap()
+    }
+}
+
+const AMPLE: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_go_to_the_server_that_sentinels_promote() {
+    let mut redis = WatchedRedis::start("events");
+    let door = Door::to(&redis.master).await;
+    let adapter = door.adapter();
+    let add = async |seq| deliver(&*adapter, &event("s", seq, "{}")).await;
+    assert_eq!(add(1).await, Verdict::Accepted);
+    let entries = |redis: &RedisServer| redis.says(&["xlen", KEY]).trim().to_owned();
+    wait_until(AMPLE, "the replica has it", async || {
+        entries(&redis.replica) == "1"
+    })
+    .await;
+    redis.master.kill();
+    retry_error(add(2).await);
+    wait_until(AMPLE, "the replica is promoted", async || {
+        redis.replica.says(&["role"]).starts_with("master")
+    })
+    .await;
+    door.lead_to(&redis.replica);
+    assert_eq!(add(2).await, Verdict::Accepted);
+    assert_eq!(entries(&redis.replica), "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_became_a_replica_is_left_though_its_connection_stands() {
+    let [old, new] = [RedisServer::start(), RedisServer::start()];
+    let door = Door::to(&old).await;
+    let adapter = door.adapter();
+    let add = async |seq| deliver(&*adapter, &event("s", seq, "{}")).await;
+    assert_eq!(add(1).await, Verdict::Accepted);
+    old.says(&["replicaof", "127.0.0.1", &new.port().to_string()]);
+    door.lead_to(&new);
+    let error = retry_error(add(2).await);
+    assert!(error.contains("READONLY"), "{error}");
+    assert_eq!(add(2).await, Verdict::Accepted);
+    assert_eq!(new.says(&["xlen", KEY]).trim(), "1");
 }

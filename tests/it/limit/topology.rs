@@ -1,6 +1,5 @@
 //! G1: a limit in a Redis Cluster, in a Redis that sentinels watch over, and over TLS.
 
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::plant::Plant;
-use crate::support::{RedisServer, wait_until};
+use crate::support::{RedisServer, WatchedRedis, redis_cli, wait_until};
 use crate::tls::server::Authority;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -103,17 +102,6 @@ async fn share(one: &Process, other: &Process) {
     assert!(one + other <= RATE * usize::try_from(seconds).unwrap() + 2);
 }
 
-fn redis_cli(arguments: &[&str]) -> String {
-    let ran = Command::new("redis-cli")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert!(ran.status.success(), "{said}");
-    said
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_know_different_nodes_of_a_cluster_share_one_limit() {
     let nodes: Vec<_> = (0..3)
@@ -142,31 +130,14 @@ async fn processes_that_know_different_nodes_of_a_cluster_share_one_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_goes_on_at_the_server_that_sentinels_promote() {
-    let mut master = RedisServer::start();
-    let port = master.port().to_string();
-    let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &port]);
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("sentinel.conf");
-    let configuration = format!(
-        "sentinel monitor limits 127.0.0.1 {port} 1\n\
-         sentinel down-after-milliseconds limits 500\n\
-         sentinel failover-timeout limits 3000\n"
-    );
-    std::fs::write(&file, configuration).unwrap();
-    // The file comes first, and what else it is started with counts on top.
-    let sentinel = RedisServer::sentinel(&file);
-    let settings = || settings(&[sentinel.url()], Some("limits"));
-    wait_until(LIMIT, "the sentinel knows the replica", async || {
-        let port = sentinel.port().to_string();
-        redis_cli(&["-p", &port, "sentinel", "replicas", "limits"])
-            .contains(&replica.port().to_string())
-    })
-    .await;
+    let mut redis = WatchedRedis::start("limits");
+    let sentinel = redis.sentinel.url();
+    let settings = || settings(std::slice::from_ref(&sentinel), Some("limits"));
     let one = Process::start(0, settings());
     let other = Process::start(1, settings());
     share(&one, &other).await;
 
-    master.kill();
+    redis.master.kill();
     let killed_at = Instant::now();
     wait_until(LIMIT, "they notice", async || {
         !one.limiter.view().shared && !other.limiter.view().shared

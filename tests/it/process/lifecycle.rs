@@ -82,6 +82,40 @@ async fn circuits_pauses_and_takeovers_are_told_to_those_who_subscribe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_happens_while_the_feed_is_paused_is_delivered_when_it_goes_on() {
+    let plant = Plant::new(Duration::ZERO).await;
+    let folder = tempfile::tempdir().unwrap();
+    let heard = folder.path().join("heard");
+    let file = format!(
+        "[subscription.feed]\nstream = \"lifecycle\"\nadapter = \"exec\"\n\
+         command = [\"sh\", \"-c\", 'cat >> \"$0\"; echo >> \"$0\"', \"{}\"]\n",
+        heard.display()
+    );
+    let url = [("DATABASE_URL", plant.url.as_str())];
+    let ask = async |arguments: &[&str], input: &str| {
+        let ran = run(arguments, &url, input).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    ask(&["apply", "-f", "-"], &file).await;
+    ask(&["subscription", "pause", "feed", "--reason", "test"], "").await;
+    let worker = plant.worker(&QUICK).await;
+    plant.receiver.set_broken(true);
+    plant.enqueue("s", 5, 1).await;
+    is_told(&plant, "circuit_opened").await;
+    plant.receiver.set_broken(false);
+    is_told(&plant, "circuit_closed").await;
+    assert!(!heard.exists(), "it is paused");
+    ask(&["subscription", "resume", "feed"], "").await;
+    wait_until(LIMIT, "both are delivered", async || {
+        let heard = std::fs::read_to_string(&heard).unwrap_or_default();
+        heard.contains("circuit_opened") && heard.contains("circuit_closed")
+    })
+    .await;
+    plant.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_told_where_nobody_listens() {
     let plant = Plant::new(Duration::ZERO).await;
     let worker = plant.worker(&QUICK).await;

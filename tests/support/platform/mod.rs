@@ -13,6 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::middleware::map_response_with_state;
+use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -132,10 +136,12 @@ impl Seen {
 }
 
 #[derive(Default)]
-struct State {
+struct Records {
     seen: Seen,
     next: VecDeque<Fault>,
     always: Option<Fault>,
+    /// What the next answers say instead, in spite of what was done.
+    garbled: VecDeque<&'static str>,
     by_chat: HashMap<String, Fault>,
     recent: HashMap<(usize, String), VecDeque<Instant>>,
     last_id: u64,
@@ -148,7 +154,7 @@ enum Refusal {
 }
 
 struct Desk {
-    state: watch::Sender<State>,
+    state: watch::Sender<Records>,
     windows: Vec<Window>,
 }
 
@@ -198,7 +204,7 @@ impl Desk {
         answer
     }
 
-    fn too_fast(&self, state: &mut State, chat: &str, now: Instant) -> Option<Refusal> {
+    fn too_fast(&self, state: &mut Records, chat: &str, now: Instant) -> Option<Refusal> {
         self.windows.iter().enumerate().find_map(|(i, window)| {
             let of = if window.per_chat { chat } else { "" };
             let recent = state.recent.entry((i, of.to_owned())).or_default();
@@ -261,10 +267,10 @@ impl Desk {
 }
 
 /// Counts a request that hangs until it is given up.
-struct Hanging<'a>(&'a watch::Sender<State>);
+struct Hanging<'a>(&'a watch::Sender<Records>);
 
 impl<'a> Hanging<'a> {
-    fn enter(state: &'a watch::Sender<State>) -> Self {
+    fn enter(state: &'a watch::Sender<Records>) -> Self {
         state.send_modify(|state| {
             state.seen.hanging += 1;
             state.seen.hung += 1;
@@ -279,6 +285,14 @@ impl Drop for Hanging<'_> {
     }
 }
 
+/// What is done is done, and the answer says something else.
+async fn garble(State(desk): State<Arc<Desk>>, response: Response) -> Response {
+    let mut said = None;
+    desk.state
+        .send_modify(|state| said = state.garbled.pop_front());
+    said.map_or(response, |said| (StatusCode::OK, said).into_response())
+}
+
 /// A fake's server and what tests see of it.
 pub struct Platform {
     desk: Arc<Desk>,
@@ -288,6 +302,7 @@ pub struct Platform {
 
 impl Platform {
     async fn serve(desk: Arc<Desk>, app: Router) -> Self {
+        let app = app.layer(map_response_with_state(Arc::clone(&desk), garble));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let serving = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -307,6 +322,13 @@ impl Platform {
         self.desk
             .state
             .send_modify(|state| state.next.push_back(fault));
+    }
+
+    /// What the answer to the next request says, which is done like any other.
+    pub fn garble_once(&self, said: &'static str) {
+        self.desk
+            .state
+            .send_modify(|state| state.garbled.push_back(said));
     }
 
     /// What every request meets, or none any more.
