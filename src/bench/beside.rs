@@ -14,6 +14,7 @@ const USUAL: Backlog = Backlog {
     events: 20,
 };
 const BASE: &str = "beside";
+const ALONE: &str = "alone";
 pub const TARGET: f64 = 0.95;
 
 /// Lanes whose head failed and is not due for a day, each with its backlog.
@@ -64,7 +65,7 @@ async fn block(scratch: &Scratch, options: &Options, lanes: usize) -> Result<(),
     Ok(())
 }
 
-/// Runs in a copy of the base and in an empty database, in turn.
+/// Runs in copies of the base and of an empty database, in turn.
 async fn measure(
     scratch: &Scratch,
     options: &Options,
@@ -72,6 +73,10 @@ async fn measure(
     beside: &str,
 ) -> Result<Comparison, BenchError> {
     let usual = options.drain.unwrap_or(USUAL);
+    // A copy too: whatever copying does to caches and disk weighs on both.
+    scratch.recreate().await?;
+    backlog::subscribe(scratch, options.concurrency).await?;
+    scratch.freeze(ALONE).await?;
     let mut pairs = Pairs::default();
     for run in 1..=options.runs() {
         progress(&format!(
@@ -80,8 +85,7 @@ async fn measure(
         ));
         scratch.restore(BASE).await?;
         let value = rate(scratch, options, usual).await?;
-        scratch.recreate().await?;
-        backlog::subscribe(scratch, options.concurrency).await?;
+        scratch.restore(ALONE).await?;
         pairs.push(value, rate(scratch, options, usual).await?);
     }
     let case = format!("{usual} beside {beside}");

@@ -63,7 +63,11 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, 
     }
     let mut lines = Vec::new();
     for (workers, drained) in options.replicas.iter().zip(&all) {
-        let processes = if *workers == 1 { "process" } else { "processes" };
+        let processes = if *workers == 1 {
+            "process"
+        } else {
+            "processes"
+        };
         let case = format!("{usual}, {workers} worker {processes}");
         let pairs = Pairs {
             values: drained.iter().map(|run| run.rate).collect(),
