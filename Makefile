@@ -73,9 +73,10 @@ demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder fe
 	scripts/install-requirements.sh postgres
 	INPUT='$(INPUT)' KEEP='$(KEEP)' FAIL_EVERY='$(FAIL_EVERY)' scripts/demo.sh
 
-bench: build ## Measure this machine, on a private server with fsync on
+bench: build ## Measure this machine, on private servers with fsync on: WORKLOADS="drain steady", RUNS=5, BENCH_OUT=docs/bench
 	scripts/install-requirements.sh postgres
-	$(TARGET)/release/lanekeeper dev --ephemeral -- $(TARGET)/release/lanekeeper bench
+	WORKLOADS='$(WORKLOADS)' RUNS='$(RUNS)' BENCH_OUT='$(or $(BENCH_OUT),$(TARGET)/bench)' \
+		scripts/bench.sh '$(TARGET)/release/lanekeeper'
 
 model: ## Check the model of the protocol: more of it than `make test` does, 4 GB at the most
 	$(CARGO) run --release --locked --package lanekeeper-model

@@ -11,6 +11,7 @@ use crate::store::{housekeeping, subscription};
 use crate::subscription::SubscriptionFile;
 
 pub const STREAM: &str = "messages";
+pub const SUBSCRIPTION: &str = "bench";
 /// Of every event, as JSON text.
 pub const PAYLOAD_BYTES: usize = 300;
 /// Events of one bulk call.
@@ -48,7 +49,7 @@ pub fn payload() -> Box<RawValue> {
 /// Subscribes one destination to [`STREAM`]. Nothing of its adapter is used but by a worker process.
 pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchError> {
     let text = format!(
-        "[subscription.bench]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\n"
+        "[subscription.{SUBSCRIPTION}]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\n"
     );
     let file = SubscriptionFile::parse(&text, "bench").map_err(subscription::ApplyError::File)?;
     let mut client = scratch.connect().await?;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
 use super::{BenchError, measure};
@@ -24,7 +24,7 @@ pub struct Reading {
 }
 
 /// What one event cost.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Cost {
     pub server_cpu_us: Option<f64>,
     pub client_cpu_us: Option<f64>,
@@ -45,33 +45,44 @@ pub fn median(costs: &[Cost]) -> Cost {
 }
 
 impl Reading {
+    /// With this process as the client.
     pub async fn take(client: &Client) -> Result<Self, BenchError> {
+        Self::of(client, &[std::process::id()]).await
+    }
+
+    /// With these processes as the clients. Those that ended meanwhile are not counted.
+    pub async fn of(client: &Client, clients: &[u32]) -> Result<Self, BenchError> {
         let row = client
             .query_one(SELECT, &[])
             .await
             .map_err(BenchError::on("reading what the server wrote"))?;
-        let own = stat(std::process::id());
+        let stats: Vec<Stat> = clients.iter().copied().filter_map(stat).collect();
+        let own = (!stats.is_empty()).then(|| stats.iter().map(|stat| stat.cpu).sum());
         let server = u32::try_from(row.get::<_, i32>(0))
             .ok()
             .and_then(|backend| server_cpu(stat(backend)?.parent));
         Ok(Self {
-            cpu: server.zip(own.map(|own| own.cpu)),
+            cpu: server.zip(own),
             wal_bytes: row.get(1),
         })
     }
 
     /// What happened since, for each of `events`.
     pub async fn cost(self, client: &Client, events: usize) -> Result<Cost, BenchError> {
-        let now = Self::take(client).await?;
+        Ok(Self::take(client).await?.since(self, events))
+    }
+
+    /// What happened from the earlier reading to this one, for each of `events`.
+    pub fn since(self, earlier: Self, events: usize) -> Cost {
         let each = |before: Duration, after: Duration| {
             after.saturating_sub(before).as_secs_f64() * 1e6 / events as f64
         };
-        let cpu = self.cpu.zip(now.cpu);
-        Ok(Cost {
+        let cpu = earlier.cpu.zip(self.cpu);
+        Cost {
             server_cpu_us: cpu.map(|(before, after)| each(before.0, after.0)),
             client_cpu_us: cpu.map(|(before, after)| each(before.1, after.1)),
-            wal_bytes: (now.wal_bytes - self.wal_bytes) / events as f64,
-        })
+            wal_bytes: (self.wal_bytes - earlier.wal_bytes) / events as f64,
+        }
     }
 }
 

@@ -17,14 +17,14 @@ const CASES: [(Backlog, f64); 2] = [
             sessions: 5_000,
             events: 20,
         },
-        3.0,
+        5.0,
     ),
     (
         Backlog {
             sessions: 100_000,
             events: 1,
         },
-        0.7,
+        1.0,
     ),
 ];
 
@@ -44,8 +44,8 @@ pub async fn measure(
 ) -> Result<Vec<Line>, BenchError> {
     let (mut alike, mut flushed) = (Pairs::default(), Pairs::default());
     let (mut costs, mut references) = (Vec::new(), Vec::new());
-    for run in 1..=options.runs {
-        progress(&format!("drain {backlog}, run {run} of {}", options.runs));
+    for run in 1..=options.runs() {
+        progress(&format!("drain {backlog}, run {run} of {}", options.runs()));
         let (value, cost) = drain(scratch, options, backlog).await?;
         costs.push(cost);
         let jobs = backlog.total();
@@ -71,17 +71,18 @@ pub async fn measure(
         line(alike, "off as in the engine", target),
         line(flushed, "on", None),
         Line::Costs(Costs {
-            bench: "drain",
+            bench: "drain".to_owned(),
             case: backlog.to_string(),
             value: cost::median(&costs),
             against: "row queue".to_owned(),
             reference: cost::median(&references),
+            place: None,
         }),
     ])
 }
 
 /// Events per second, from the first claim to the last settlement, and what each cost.
-async fn drain(
+pub async fn drain(
     scratch: &Scratch,
     options: &Options,
     backlog: Backlog,

@@ -18,6 +18,8 @@ use crate::engine::Worker;
 const ENQUEUE: &str = "SELECT * FROM lanekeeper.enqueue($1, $2, $3, $4)";
 /// Sessions of each producer; they exist before the measurement, with one event each.
 const SESSIONS: usize = 125;
+/// Of each run.
+const SECONDS: f64 = 2.0;
 const EVENT_TYPE: &str = "message";
 /// Keeps a worker busy, a few thousand deliveries a second, for as long as a case takes.
 const BUSY: Backlog = Backlog {
@@ -60,23 +62,23 @@ const fn one(clients: usize, worker: Presence, target: Option<f64>) -> Case {
 }
 
 pub const CASES: [Case; 8] = [
-    one(8, Presence::None, Some(0.65)),
+    one(8, Presence::None, Some(0.75)),
     one(8, Presence::Idle, None),
     one(8, Presence::Busy, None),
-    one(1, Presence::None, Some(0.65)),
+    one(1, Presence::None, Some(0.75)),
     one(1, Presence::Idle, None),
     one(1, Presence::Busy, None),
     Case {
         clients: 1,
         unit: Unit::Bulk,
         worker: Presence::None,
-        target: None,
+        target: Some(0.8),
     },
     Case {
         clients: 4,
         unit: Unit::Bulk,
         worker: Presence::None,
-        target: None,
+        target: Some(0.8),
     },
 ];
 
@@ -109,8 +111,8 @@ pub async fn measure(scratch: &Scratch, options: &Options, case: Case) -> Result
     for client in 0..case.clients {
         producers.push(Producer::new(scratch, client).await?);
     }
-    let time = Duration::from_secs_f64(options.seconds);
-    for _ in 0..options.runs {
+    let time = Duration::from_secs_f64(options.seconds.unwrap_or(SECONDS));
+    for _ in 0..options.runs() {
         let value = together(&mut producers, case.unit, Method::Enqueue, time).await?;
         let reference = together(&mut producers, case.unit, Method::Bare, time).await?;
         pairs.push(value, reference);

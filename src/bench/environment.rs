@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BenchError, Line, Options, Scratch};
 
@@ -20,9 +20,9 @@ const SETTINGS: &[&str] = &[
     "shared_preload_libraries",
 ];
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Environment {
-    pub release: &'static str,
+    pub release: String,
     /// False: a debug build, whose figures say nothing.
     pub optimised: bool,
     pub cores: usize,
@@ -53,10 +53,10 @@ pub(super) async fn read(scratch: &Scratch, options: &Options) -> Result<Line, B
         })
         .collect();
     Ok(Line::Environment(Environment {
-        release: env!("CARGO_PKG_VERSION"),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
         optimised: !cfg!(debug_assertions),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
-        runs: options.runs,
+        runs: options.runs(),
         payload_bytes: super::backlog::PAYLOAD_BYTES,
         subscription_concurrency: options.concurrency,
         lane_connections: options.worker.lane_connections,

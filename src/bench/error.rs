@@ -40,6 +40,10 @@ pub enum BenchError {
         delivered: u64,
         expected: u64,
     },
+    #[error(
+        "{0} deliveries did not follow the one before them in their session: the order is broken"
+    )]
+    Disordered(u64),
     #[error("the apply is not finished after {} s: some transaction of this server stays open", .0.as_secs())]
     ApplyUnfinished(Duration),
     #[error("a notification did not arrive within {} s", .0.as_secs())]
@@ -50,6 +54,12 @@ pub enum BenchError {
     WorkerEnded(std::process::ExitStatus),
     #[error("cannot read the memory of a process from /proc: this measurement needs Linux")]
     NoProc(#[source] std::io::Error),
+    #[error("{asked} worker processes were started and {running} came up within {} s", within.as_secs())]
+    NotUp {
+        asked: usize,
+        running: i64,
+        within: Duration,
+    },
     #[error("a client of the measurement panicked")]
     Panicked(#[from] tokio::task::JoinError),
 }

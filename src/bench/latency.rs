@@ -16,7 +16,7 @@ use tokio_postgres::types::Json;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::backlog::{self, STREAM};
-use super::report::{Distribution, Line};
+use super::report::{Distribution, Line, Targets};
 use super::sink::Source;
 use super::{BenchError, Options, Scratch, prepare, progress};
 use crate::adapter::{Adapter, Delivery, Verdict};
@@ -30,8 +30,10 @@ const WARM_UP: usize = 2 * SESSIONS;
 /// Between two events: the worker is idle again by then.
 const SPACING: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most that the median and the 99th percentile may be.
-const TARGETS_MS: (f64, f64) = (3.0, 10.0);
+const TARGETS: Targets = Targets {
+    p50_ms: Some(1.5),
+    p99_ms: Some(5.0),
+};
 
 /// Samples of one kind of waking.
 #[derive(Default)]
@@ -62,22 +64,22 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, 
         line(
             "commit answered to delivery start",
             deliveries.from_answer,
-            Some(TARGETS_MS),
+            TARGETS,
         ),
         line(
             "enqueue called to delivery start",
             deliveries.from_call,
-            None,
+            Targets::default(),
         ),
         line(
             "limit: bare NOTIFY answered to notification",
             notifications.from_answer,
-            None,
+            Targets::default(),
         ),
         line(
             "limit: bare NOTIFY called to notification",
             notifications.from_call,
-            None,
+            Targets::default(),
         ),
     ])
 }

@@ -48,6 +48,10 @@ pub fn percentile(samples: &mut [Duration], fraction: f64) -> Duration {
     }
 }
 
+pub fn percentile_ms(samples: &mut [Duration], fraction: f64) -> f64 {
+    percentile(samples, fraction).as_secs_f64() * 1e3
+}
+
 pub fn per_second(count: usize, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }

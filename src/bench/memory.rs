@@ -1,34 +1,33 @@
 //! The most resident memory of a worker process of its own while it drains a large backlog.
 //!
-//! The process is this binary's `worker` with the `stdout` adapter into /dev/null: the adapters of a
-//! real worker and their buffers count, the measurement's own memory does not.
+//! The adapters of a real worker and their buffers count, the measurement's own memory does not.
 
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::sleep;
 
 use super::measure::median;
 use super::report::{Line, Size};
-use super::{BenchError, Options, Scratch, backlog, progress};
+use super::{BenchError, Options, Scratch, backlog, progress, worker_process};
 
 const TARGET_MIB: f64 = 60.0;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Line, BenchError> {
     let mut values = Vec::new();
-    for run in 1..=options.runs {
+    for run in 1..=options.runs() {
         progress(&format!(
             "memory, {}, run {run} of {}",
-            options.memory, options.runs
+            options.memory,
+            options.runs()
         ));
         values.push(peak_mib(scratch, options).await?);
     }
     let mib = median(&values);
     Ok(Line::Size(Size {
         met: mib < TARGET_MIB,
-        bench: "memory",
+        bench: "memory".to_owned(),
         case: format!("peak of a worker that drains {}", options.memory),
         mib,
         target_mib: TARGET_MIB,
@@ -41,7 +40,7 @@ async fn peak_mib(scratch: &Scratch, options: &Options) -> Result<f64, BenchErro
     backlog::subscribe(scratch, options.concurrency).await?;
     backlog::load(scratch, "s", options.memory).await?;
     let client = scratch.connect().await?;
-    let mut worker = start(scratch)?;
+    let mut worker = worker_process::start(scratch)?;
     let mut peak = 0.0_f64;
     // A token of every lane is there from the start, so rest means that all is delivered.
     loop {
@@ -62,21 +61,6 @@ async fn peak_mib(scratch: &Scratch, options: &Options) -> Result<f64, BenchErro
     )
     .await?;
     Ok(peak)
-}
-
-fn start(scratch: &Scratch) -> Result<Child, BenchError> {
-    let program = std::env::current_exe().map_err(BenchError::Spawn)?;
-    Command::new(program)
-        .arg("worker")
-        .env("LANEKEEPER_DATABASE__URL", scratch.url())
-        .env_remove("LANEKEEPER_DATABASE__URL_FILE")
-        .env("LANEKEEPER_HTTP__LISTEN", "127.0.0.1:0")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(BenchError::Spawn)
 }
 
 /// VmHWM: the kernel's own record of the most that was ever resident.

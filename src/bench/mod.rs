@@ -2,96 +2,49 @@
 //! run and turn by turn, so that a busy machine weighs on both.
 //!
 //! What is compared: draining with a row queue that keeps no order at all (`row_queue`), appending
-//! with the bare INSERT of the same columns (`bare`), waking with a bare NOTIFY. Everything happens
-//! in a database of its own (`scratch`), made anew for each run of a drain, never analysed by hand.
+//! with the bare INSERT of the same columns (`bare`), waking with a bare NOTIFY, and whatever is to make
+//! no difference with the same without it (`beside`, `partitions`, `held_snapshot`, `replicas`). Everything
+//! happens in a database of its own (`scratch`), made anew for each run of a drain, never analysed by hand.
 //! A result is printed by whoever calls; nothing here writes to standard output.
 
 mod backlog;
 mod bare;
-mod blocked;
+mod beside;
+mod busy;
 mod cost;
 mod drain;
 mod enqueue;
 mod environment;
 mod error;
+mod held_snapshot;
 mod latency;
 mod measure;
 mod memory;
+mod options;
+mod paced;
+mod partitions;
+pub mod plot;
+mod replicas;
 mod report;
+pub mod results;
 mod row_queue;
 mod scratch;
+mod series;
 mod sink;
+mod steady;
+pub mod table;
+mod text;
+mod worker_process;
+
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use tokio_postgres::{Client, Statement};
 
-use crate::engine::WorkerSettings;
-
 pub use error::BenchError;
+pub use options::{Backlog, Options, Workload};
 pub use report::{Comparison, Distribution, Line, Size};
 pub use scratch::{Scratch, holds_events};
-
-/// What is measured and how often.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The median of this many is reported.
-    pub runs: usize,
-    /// How long one run of an enqueue measurement takes.
-    pub seconds: f64,
-    /// Sessions and events per session of the drain, instead of its own cases.
-    pub drain: Option<Backlog>,
-    /// Lanes delivered at once, as the subscription says.
-    pub concurrency: u32,
-    /// The blocked lanes and what each holds.
-    pub blocked: Backlog,
-    /// What the worker process drains while its memory is watched.
-    pub memory: Backlog,
-    /// Events of the latency measurement.
-    pub samples: usize,
-    pub worker: WorkerSettings,
-}
-
-/// Sessions, and the events that each of them holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backlog {
-    pub sessions: usize,
-    pub events: usize,
-}
-
-impl Backlog {
-    pub fn total(self) -> usize {
-        self.sessions * self.events
-    }
-}
-
-impl std::fmt::Display for Backlog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} x {}", self.sessions, self.events)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Workload {
-    /// Ordered delivery of a backlog, against a row queue without order
-    Drain,
-    /// One event per transaction and in bulk, against the bare INSERT
-    Enqueue,
-    /// From an enqueue to the start of its delivery by an idle worker
-    Latency,
-    /// A drain beside many blocked lanes, against one without them
-    BlockedBacklog,
-    /// The most memory that a worker process takes while it drains
-    Memory,
-}
-
-impl Workload {
-    pub const ALL: [Self; 5] = [
-        Self::Drain,
-        Self::Enqueue,
-        Self::Latency,
-        Self::BlockedBacklog,
-        Self::Memory,
-    ];
-}
 
 /// The circumstances of all that follows.
 ///
@@ -119,9 +72,23 @@ pub async fn run<E: From<BenchError>>(
                 }
             }
         }
+        Workload::Sessions | Workload::Backlog => {
+            let cases = match workload {
+                Workload::Sessions => series::sessions(options),
+                _ => series::backlogs(options),
+            };
+            for case in cases {
+                for line in series::measure(scratch, options, case).await? {
+                    emit(line)?;
+                }
+            }
+        }
         Workload::Enqueue => {
             for case in enqueue::CASES {
                 emit(enqueue::measure(scratch, options, case).await?)?;
+            }
+            for clients in busy::CLIENTS {
+                emit(busy::measure(scratch, options, clients).await?)?;
             }
         }
         Workload::Latency => {
@@ -129,15 +96,38 @@ pub async fn run<E: From<BenchError>>(
                 emit(line)?;
             }
         }
-        Workload::BlockedBacklog => emit(blocked::measure(scratch, options).await?)?,
+        Workload::Steady => {
+            for line in steady::measure(scratch, options).await? {
+                emit(line)?;
+            }
+        }
+        Workload::HeldSnapshot => emit(held_snapshot::measure(scratch, options).await?)?,
+        Workload::BlockedBacklog => {
+            for blocked in &options.blocked {
+                emit(beside::blocked(scratch, options, *blocked).await?)?;
+            }
+        }
+        Workload::Resting => emit(beside::resting(scratch, options).await?)?,
+        Workload::Partitions => {
+            for line in partitions::measure(scratch, options).await? {
+                emit(line)?;
+            }
+        }
+        Workload::Replicas => {
+            for line in replicas::measure(scratch, options).await? {
+                emit(line)?;
+            }
+        }
         Workload::Memory => emit(memory::measure(scratch, options).await?)?,
     }
     Ok(())
 }
 
-/// Long work says on standard error where it is.
+/// Long work says on standard error where it is, and when.
 fn progress(text: &str) {
-    eprintln!("bench: {text}");
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let since = BEGIN.get_or_init(Instant::now).elapsed().as_secs_f64();
+    eprintln!("bench, {since:.0} s: {text}");
 }
 
 async fn prepare(client: &Client, sql: &str) -> Result<Statement, BenchError> {

@@ -1,16 +1,16 @@
-//! What a measurement comes to, as JSON and as a line for people.
+//! What a measurement comes to, as JSON and as a line for people. `table` and `plot` read the JSON again.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
 use super::environment::Environment;
-use super::measure::{Pairs, median, percentile};
+use super::measure::{Pairs, median, percentile_ms};
 
 /// One line of the report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     Environment(Environment),
@@ -18,29 +18,48 @@ pub enum Line {
     Distribution(Distribution),
     Size(Size),
     Costs(Costs),
+    Trend(Trend),
+}
+
+/// Where a figure of a series stands on the horizontal axis of its plot.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Place {
+    pub axis: String,
+    pub at: f64,
+}
+
+impl Place {
+    pub(super) fn new(axis: &str, at: usize) -> Self {
+        Self {
+            axis: axis.to_owned(),
+            at: at as f64,
+        }
+    }
 }
 
 /// A rate beside the rate that it is compared with.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Comparison {
     /// The median of the ratios of neighbouring runs.
     pub ratio: f64,
     /// The ratio that is asked for, at least.
     pub target: Option<f64>,
     pub met: Option<bool>,
-    pub bench: &'static str,
+    pub bench: String,
     pub case: String,
-    pub unit: &'static str,
+    pub unit: String,
     pub value: f64,
     pub against: String,
     pub reference: f64,
     pub values: Vec<f64>,
     pub references: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
 }
 
 impl Comparison {
     pub(super) fn new(
-        (bench, case): (&'static str, String),
+        (bench, case): (&str, String),
         against: impl Into<String>,
         pairs: Pairs,
         target: Option<f64>,
@@ -50,23 +69,30 @@ impl Comparison {
             ratio,
             target,
             met: target.map(|target| ratio >= target),
-            bench,
+            bench: bench.to_owned(),
             case,
-            unit: "events/s",
+            unit: "events/s".to_owned(),
             value: median(&pairs.values),
             against: against.into(),
             reference: median(&pairs.references),
             values: pairs.values,
             references: pairs.references,
+            place: None,
         }
+    }
+
+    /// As a figure of a series.
+    pub(super) fn at(mut self, axis: &str, at: usize) -> Self {
+        self.place = Some(Place::new(axis, at));
+        self
     }
 }
 
 /// Durations of many single events, in milliseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Distribution {
     pub met: Option<bool>,
-    pub bench: &'static str,
+    pub bench: String,
     pub case: String,
     pub p50_ms: f64,
     pub p95_ms: f64,
@@ -77,36 +103,51 @@ pub struct Distribution {
     pub samples: usize,
 }
 
+/// The most that the median and the 99th percentile may be, in milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Targets {
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+}
+
+impl Targets {
+    fn any(self) -> bool {
+        self.p50_ms.is_some() || self.p99_ms.is_some()
+    }
+}
+
 impl Distribution {
-    /// `targets`: the most that the median and the 99th percentile may be, in milliseconds.
     pub(super) fn new(
-        bench: &'static str,
+        bench: &str,
         case: impl Into<String>,
         mut samples: Vec<Duration>,
-        targets: Option<(f64, f64)>,
+        targets: Targets,
     ) -> Self {
-        let mut ms = |fraction| percentile(&mut samples, fraction).as_secs_f64() * 1e3;
-        let (p50_ms, p95_ms, p99_ms, max_ms) = (ms(0.5), ms(0.95), ms(0.99), ms(1.0));
+        let ms = |fraction| percentile_ms(&mut samples, fraction);
+        let [p50_ms, p95_ms, p99_ms, max_ms] = [0.5, 0.95, 0.99, 1.0].map(ms);
+        let under = |value: f64, target: Option<f64>| target.is_none_or(|target| value < target);
         Self {
-            met: targets.map(|(p50, p99)| p50_ms < p50 && p99_ms < p99),
-            bench,
+            met: targets
+                .any()
+                .then(|| under(p50_ms, targets.p50_ms) && under(p99_ms, targets.p99_ms)),
+            bench: bench.to_owned(),
             case: case.into(),
             p50_ms,
             p95_ms,
             p99_ms,
             max_ms,
-            target_p50_ms: targets.map(|(p50, _)| p50),
-            target_p99_ms: targets.map(|(_, p99)| p99),
+            target_p50_ms: targets.p50_ms,
+            target_p99_ms: targets.p99_ms,
             samples: samples.len(),
         }
     }
 }
 
 /// An amount of memory, in MiB.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Size {
     pub met: bool,
-    pub bench: &'static str,
+    pub bench: String,
     pub case: String,
     pub mib: f64,
     pub target_mib: f64,
@@ -114,100 +155,64 @@ pub struct Size {
 }
 
 /// What an event costs, ours and that of what it is compared with.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Costs {
-    pub bench: &'static str,
+    pub bench: String,
     pub case: String,
     pub value: Cost,
     pub against: String,
     pub reference: Cost,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
 }
 
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Environment(environment) => environment.fmt(f),
-            Self::Comparison(line) => line.fmt(f),
-            Self::Distribution(line) => line.fmt(f),
-            Self::Size(line) => line.fmt(f),
-            Self::Costs(line) => line.fmt(f),
-        }
-    }
+/// How latency develops while something goes on, beside the same load without it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Trend {
+    /// p99 of the last window over p99 of the first: the median of the runs'.
+    pub ratio: f64,
+    /// The most that it may be.
+    pub target: f64,
+    pub met: bool,
+    /// The same of what it is compared with.
+    pub reference_ratio: f64,
+    /// Deliveries of the last window, over what was asked for.
+    pub rate_kept: f64,
+    pub bench: String,
+    pub case: String,
+    pub asked_per_second: f64,
+    pub against: String,
+    pub ratios: Vec<f64>,
+    pub reference_ratios: Vec<f64>,
+    /// Of the run whose ratio is the median.
+    pub windows: Vec<Window>,
+    pub reference_windows: Vec<Window>,
 }
 
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = self
-            .target
-            .map(|target| format!("(≥ {target:.2}{})", missed(self.met)));
-        write!(
-            f,
-            "{:6.2} x {:18} {} {}: {:.0} {} against {:.0}, {}",
-            self.ratio,
-            target.unwrap_or_default(),
-            self.bench,
-            self.case,
-            self.value,
-            self.unit,
-            self.reference,
-            self.against,
-        )
-    }
+/// A few seconds of a load.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Window {
+    /// Since the beginning of what is measured.
+    pub from_s: f64,
+    pub to_s: f64,
+    pub delivered_per_second: f64,
+    /// From the answer to the enqueue to the start of the delivery.
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub max_ms: f64,
+    /// From the call.
+    pub call_p50_ms: f64,
+    pub call_p99_ms: f64,
+    /// What an event cost, append and delivery.
+    pub cost: Option<Cost>,
+    /// At the end of the window, by table.
+    pub tables: BTreeMap<String, Table>,
 }
 
-impl fmt::Display for Distribution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = self.target_p50_ms.zip(self.target_p99_ms);
-        let target = target
-            .map(|(p50, p99)| format!("(p50 < {p50} ms, p99 < {p99} ms{})", missed(self.met)));
-        write!(
-            f,
-            "p50 {:.2}, p95 {:.2}, p99 {:.2}, max {:.2} ms {} {} {}: {} samples",
-            self.p50_ms,
-            self.p95_ms,
-            self.p99_ms,
-            self.max_ms,
-            target.unwrap_or_default(),
-            self.bench,
-            self.case,
-            self.samples,
-        )
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.1} MiB (< {:.0} MiB{}) {} {}",
-            self.mib,
-            self.target_mib,
-            missed(Some(self.met)),
-            self.bench,
-            self.case,
-        )
-    }
-}
-
-impl fmt::Display for Costs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "each event of {} {}: {} against {}, {}",
-            self.bench, self.case, self.value, self.reference, self.against,
-        )
-    }
-}
-
-impl fmt::Display for Cost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((server, client)) = self.server_cpu_us.zip(self.client_cpu_us) {
-            write!(f, "{server:.1} + {client:.1} µs of CPU (server + client), ")?;
-        }
-        write!(f, "{:.0} bytes of WAL", self.wal_bytes)
-    }
-}
-
-fn missed(met: Option<bool>) -> &'static str {
-    if met == Some(false) { ", MISSED" } else { "" }
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Table {
+    /// As the server's statistics have it.
+    pub dead_rows: i64,
+    /// With its indexes.
+    pub mib: f64,
 }

@@ -1,15 +1,26 @@
-//! A database of the benchmark's own on the configured server.
+//! A database of the benchmark's own on the configured server, and copies to begin several runs from.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use tokio_postgres::Client;
 
 use super::BenchError;
 use crate::store::{Database, migrate};
 
+/// From this release on a copy goes through the log unless it is told not to.
+const COPIES_THROUGH_LOG: &str = "SELECT current_setting('server_version_num')::int >= 150000";
+const END_CLIENTS: &str = "
+    SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity AS a
+    WHERE a.datname = $1 AND a.backend_type = 'client backend'";
+
 /// Names the database; it exists between [`Scratch::recreate`] and [`Scratch::remove`].
 pub struct Scratch {
     server: Database,
     url: String,
     name: String,
+    /// What was frozen.
+    bases: Mutex<BTreeSet<String>>,
 }
 
 impl Scratch {
@@ -21,6 +32,7 @@ impl Scratch {
             server,
             url: with_database(url, &name),
             name,
+            bases: Mutex::default(),
         }
     }
 
@@ -46,11 +58,68 @@ impl Scratch {
 
     /// Makes it anew, migrated and empty.
     pub async fn recreate(&self) -> Result<(), BenchError> {
-        self.remove().await?;
         let admin = self.connect_admin().await?;
-        let name = &self.name;
+        self.create(&admin, "template0", "").await?;
+        let mut client = self.connect().await?;
+        migrate::migrate(&mut client).await?;
+        Ok(())
+    }
+
+    /// Keeps it as it is, vacuumed as what has rested for a while, for [`Scratch::restore`]. Nobody may
+    /// be at work on it any more; it is gone until it is restored or made anew.
+    pub async fn freeze(&self, base: &str) -> Result<(), BenchError> {
+        let operation = "keeping what was loaded";
+        let client = self.connect().await?;
+        client
+            .batch_execute("VACUUM")
+            .await
+            .map_err(BenchError::on("vacuuming what was loaded"))?;
+        drop(client);
+        let admin = self.connect_admin().await?;
+        let base = self.base(base);
+        drop_database(&admin, &base).await?;
         admin
-            .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
+            .query_one(END_CLIENTS, &[&self.name])
+            .await
+            .map_err(BenchError::on(operation))?;
+        // It waits a few seconds for those that have just been told to go.
+        let rename = format!("ALTER DATABASE {} RENAME TO {base}", self.name);
+        admin
+            .batch_execute(&rename)
+            .await
+            .map_err(BenchError::on(operation))?;
+        self.bases().insert(base);
+        Ok(())
+    }
+
+    /// Makes it anew as it was frozen.
+    pub async fn restore(&self, base: &str) -> Result<(), BenchError> {
+        let admin = self.connect_admin().await?;
+        let through_log: bool = admin
+            .query_one(COPIES_THROUGH_LOG, &[])
+            .await
+            .map_err(BenchError::on("asking for the server's version"))?
+            .get(0);
+        let strategy = if through_log {
+            "STRATEGY FILE_COPY"
+        } else {
+            ""
+        };
+        self.create(&admin, &self.base(base), strategy).await
+    }
+
+    async fn create(
+        &self,
+        admin: &Client,
+        template: &str,
+        strategy: &str,
+    ) -> Result<(), BenchError> {
+        let name = &self.name;
+        drop_database(admin, name).await?;
+        admin
+            .batch_execute(&format!(
+                "CREATE DATABASE {name} TEMPLATE {template} {strategy}"
+            ))
             .await
             .map_err(|source| BenchError::Create {
                 name: name.clone(),
@@ -59,19 +128,32 @@ impl Scratch {
         // Every run begins just after a checkpoint, so that none falls into some of them only. A
         // role that may not ask for one measures with that noise.
         let _ = admin.batch_execute("CHECKPOINT").await;
-        let mut client = self.connect().await?;
-        migrate::migrate(&mut client).await?;
         Ok(())
     }
 
     pub async fn remove(&self) -> Result<(), BenchError> {
-        let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        self.connect_admin()
-            .await?
-            .batch_execute(&statement)
-            .await
-            .map_err(BenchError::on("dropping the scratch database"))
+        let admin = self.connect_admin().await?;
+        let bases = std::mem::take(&mut *self.bases());
+        for name in bases.iter().chain([&self.name]) {
+            drop_database(&admin, name).await?;
+        }
+        Ok(())
     }
+
+    fn base(&self, base: &str) -> String {
+        format!("{}_{base}", self.name)
+    }
+
+    fn bases(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.bases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn drop_database(admin: &Client, name: &str) -> Result<(), BenchError> {
+    admin
+        .batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+        .await
+        .map_err(BenchError::on("dropping the scratch database"))
 }
 
 /// Connects; the connection's task ends with the client.

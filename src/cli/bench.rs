@@ -1,8 +1,9 @@
 //! `lanekeeper bench`: measures this release on the configured server.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::bench::{self, Backlog, BenchError, Line, Options, Scratch, Workload};
+use crate::bench::{self, Backlog, BenchError, Line, Options, Scratch, Workload, results};
 use crate::config::Config;
 use crate::engine::WorkerSettings;
 use crate::limit::BreakerSettings;
@@ -12,40 +13,111 @@ use crate::telemetry::{Telemetry, Tracing};
 use super::output::{self, Output, OutputArgs};
 use super::{Failure, worker};
 
-/// Measure drain, enqueue, latency and memory beside what they are compared with
+/// Measure this machine, each figure beside what it is compared with
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Works in a database of its own, lanekeeper_bench_<pid>, which it drops at the end. The worker's
-settings are the configured ones.
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Works in a database of its own, lanekeeper_bench_<pid>, and copies of it, which it drops at the end. The
+worker's settings are the configured ones. All workloads together take more than half an hour.
 
 Examples:
   lanekeeper dev --ephemeral -- lanekeeper bench
-  lanekeeper bench drain --sessions 1000 --events 100 --runs 5 --output json")]
+  lanekeeper bench drain --sessions 1000 --events 100 --runs 5 --output json
+  lanekeeper bench held-snapshot --seconds 1800 --output json >snapshot.json
+  lanekeeper bench table snapshot.json
+  lanekeeper bench plot --to plots snapshot.json"
+)]
 pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print results that were kept as JSON as a Markdown table, ratios first
+    Table {
+        /// What `bench --output json` printed
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Draw results that were kept as JSON, an SVG for each series
+    Plot {
+        /// What `bench --output json` printed
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// The directory for the drawings
+        #[arg(long, default_value = ".", value_name = "DIR")]
+        to: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct MeasureArgs {
     /// What to measure [default: all]
     #[arg(value_enum, value_name = "WORKLOAD")]
     workload: Option<Workload>,
-    /// Report the median of this many runs
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
-    /// Drain this many sessions instead of the two usual cases
-    #[arg(long, value_name = "N", requires = "events")]
-    sessions: Option<usize>,
+    /// Report the median of this many runs [default: 3; held-snapshot: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
+    /// Drain this many sessions instead of the usual cases
+    #[arg(long, value_name = "N", requires = "events", value_parser = clap::value_parser!(u32).range(1..))]
+    sessions: Option<u32>,
     /// Events of each of them
-    #[arg(long, value_name = "N", requires = "sessions")]
-    events: Option<usize>,
+    #[arg(long, value_name = "N", requires = "sessions", value_parser = clap::value_parser!(u32).range(1..))]
+    events: Option<u32>,
     /// Lanes that the subscription delivers at once
     #[arg(long, default_value_t = 512, value_name = "N")]
     concurrency: u32,
-    /// Seconds of each run of an enqueue measurement
-    #[arg(long, default_value_t = 2.0, value_name = "S")]
-    seconds: f64,
+    /// Seconds of each run of enqueue and partitions [default: 2], steady [20], held-snapshot [100]
+    #[arg(long, value_name = "S", value_parser = positive)]
+    seconds: Option<f64>,
+    /// Events per second of steady [default: 1000] and held-snapshot [2000]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    rate: Option<f64>,
+    /// Sessions of steady and held-snapshot; the latter has 50 hot ones besides
+    #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    paced_sessions: u32,
     /// Events of the latency measurement
     #[arg(long, default_value_t = 400, value_name = "N")]
     samples: usize,
-    /// Lanes that are blocked, with 100 events each
-    #[arg(long, default_value_t = 1000, value_name = "N")]
-    blocked: usize,
+    /// Lanes that are blocked, case by case
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1000,10000",
+        value_name = "N,…"
+    )]
+    blocked: Vec<u32>,
+    /// Events of each of them
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    blocked_events: u32,
+    /// Lanes with nothing to do
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    resting: usize,
+    /// Daily partitions
+    #[arg(long, default_value_t = 365, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=3650))]
+    days: u16,
+    /// Events that each of them holds
+    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    events_per_day: u32,
+    /// Sessions of each producer beside ten busy workers
+    #[arg(long, default_value_t = 2500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    busy_sessions: u32,
+    /// Worker processes, case by case
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8", value_name = "N,…", value_parser = clap::value_parser!(u8).range(1..))]
+    replicas: Vec<u8>,
+    /// Sessions of the workload `sessions`, case by case
+    #[arg(long, value_delimiter = ',', default_value = "20,1000,5000,20000,100000", value_name = "N,…", value_parser = clap::value_parser!(u32).range(1..))]
+    session_counts: Vec<u32>,
+    /// Events that they hold together
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    spread_events: usize,
+    /// Events in all of the workload `backlog`, case by case
+    #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000", value_name = "N,…", value_parser = clap::value_parser!(u32).range(1..))]
+    backlogs: Vec<u32>,
     /// Sessions that the memory measurement drains, with 100 events each
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     memory_sessions: usize,
@@ -56,26 +128,46 @@ pub struct Args {
     output: OutputArgs,
 }
 
+/// Events of each session while memory is watched.
 const DEEP: usize = 100;
 
-impl Args {
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("a number above 0 is needed".to_owned()),
+    }
+}
+
+fn sizes(values: &[u32]) -> Vec<usize> {
+    values.iter().map(|value| *value as usize).collect()
+}
+
+impl MeasureArgs {
     fn options(&self, config: &Config, telemetry: Option<&Telemetry>) -> Options {
+        let backlog = |sessions: usize, events: usize| Backlog { sessions, events };
         Options {
-            runs: self.runs as usize,
+            runs: self.runs.map(|runs| runs as usize),
             seconds: self.seconds,
             drain: self
                 .sessions
                 .zip(self.events)
-                .map(|(sessions, events)| Backlog { sessions, events }),
+                .map(|(sessions, events)| backlog(sessions as usize, events as usize)),
             concurrency: self.concurrency,
-            blocked: Backlog {
-                sessions: self.blocked,
-                events: DEEP,
-            },
-            memory: Backlog {
-                sessions: self.memory_sessions,
-                events: DEEP,
-            },
+            blocked: sizes(&self.blocked)
+                .into_iter()
+                .map(|lanes| backlog(lanes, self.blocked_events as usize))
+                .collect(),
+            resting: self.resting,
+            days: self.days.into(),
+            events_per_day: self.events_per_day as usize,
+            rate: self.rate,
+            paced_sessions: self.paced_sessions as usize,
+            busy_sessions: self.busy_sessions as usize,
+            replicas: self.replicas.iter().copied().map(usize::from).collect(),
+            session_counts: sizes(&self.session_counts),
+            spread_events: self.spread_events,
+            backlogs: sizes(&self.backlogs),
+            memory: backlog(self.memory_sessions, DEEP),
             samples: self.samples,
             // The sink of the blocked lanes fails on purpose.
             worker: WorkerSettings {
@@ -95,6 +187,11 @@ pub async fn run(
     config: &Config,
     telemetry: Option<&Telemetry>,
 ) -> Result<ExitCode, Failure> {
+    let args = match args.command {
+        Some(Command::Table { files }) => return table(&files),
+        Some(Command::Plot { files, to }) => return plot(&files, &to),
+        None => args.measure,
+    };
     let client = connect::open(&config.database).await?;
     if !args.force && bench::holds_events(&client).await? {
         return Err(
@@ -117,7 +214,7 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure(args: &Args, options: &Options, scratch: &Scratch) -> Result<(), Failure> {
+async fn measure(args: &MeasureArgs, options: &Options, scratch: &Scratch) -> Result<(), Failure> {
     let form = args.output.output;
     print(form, &bench::environment(scratch, options).await?)?;
     let workloads = match args.workload {
@@ -135,6 +232,36 @@ fn print(form: Output, line: &Line) -> Result<(), Failure> {
         Output::Json => output::json_line(line),
         Output::Text => output::line(line.to_string()),
     }
+}
+
+fn read(files: &[PathBuf]) -> Result<Vec<Line>, Failure> {
+    let mut lines = Vec::new();
+    for file in files {
+        lines.extend(results::read(file).map_err(Failure::failed)?);
+    }
+    Ok(lines)
+}
+
+fn table(files: &[PathBuf]) -> Result<ExitCode, Failure> {
+    let markdown = bench::table::markdown(&read(files)?);
+    output::line(markdown.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plot(files: &[PathBuf], to: &Path) -> Result<ExitCode, Failure> {
+    let plots = bench::plot::plots(&read(files)?);
+    if plots.is_empty() {
+        output::note("nothing to draw: a line needs two figures of one series");
+    }
+    for plot in plots {
+        let path = to.join(format!("{}.svg", plot.name));
+        std::fs::write(&path, plot.svg).map_err(|error| {
+            Failure::failed(format!("cannot write {}: {error}", path.display()))
+                .advise("name a directory that exists with --to")
+        })?;
+        output::line(path.display().to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 impl From<BenchError> for Failure {

@@ -77,7 +77,8 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum OtherCommand {
     Apply(apply::Args),
-    Bench(bench::Args),
+    // By far the largest.
+    Bench(Box<bench::Args>),
     Breaker(breaker::Args),
     Config(config::Args),
     Dead(dead::Args),
@@ -109,7 +110,7 @@ impl OtherCommand {
     ) -> Result<ExitCode, Failure> {
         match self {
             Self::Apply(args) => apply::run(args, config).await,
-            Self::Bench(args) => bench::run(args, config, telemetry).await,
+            Self::Bench(args) => bench::run(*args, config, telemetry).await,
             Self::Breaker(args) => breaker::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
             Self::Dead(args) => dead::run(args, config).await,

@@ -1,5 +1,6 @@
 //! The commands, as people and scripts run them: the real binary against a database of its own.
 
+mod bench;
 mod doctor;
 mod enqueue;
 mod operate;

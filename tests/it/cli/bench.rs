@@ -1,0 +1,250 @@
+//! Every workload of `bench`, at sizes that measure nothing: it runs, and its results have their fields.
+
+use serde_json::Value;
+
+use super::{Ran, run, run_json};
+use crate::support::TestDb;
+
+/// The lines of one workload, without the environment that comes first.
+async fn bench(args: &[&str]) -> Vec<Value> {
+    let db = TestDb::new().await;
+    let mut lines = run_json(&db, &[&["bench"], args, &["--runs", "1"]].concat()).await;
+    let environment = lines.remove(0);
+    assert_eq!(environment["kind"], "environment");
+    assert!(environment["cores"].as_u64() > Some(0), "{environment}");
+    assert!(
+        environment["postgres"]["fsync"].is_string(),
+        "{environment}"
+    );
+    lines
+}
+
+/// Asserts the kind of a line, and that these members are numbers.
+#[track_caller]
+fn assert_line(line: &Value, kind: &str, numbers: &[&str]) {
+    assert_eq!(line["kind"], kind, "{line}");
+    for name in numbers {
+        assert!(line[name].is_number(), "{name} is missing: {line}");
+    }
+}
+
+/// A comparison at this place of its series.
+#[track_caller]
+fn assert_comparison(line: &Value, place: Option<(&str, f64)>) {
+    assert_line(line, "comparison", &["ratio", "value", "reference"]);
+    assert_eq!(line["values"].as_array().unwrap().len(), 1, "{line}");
+    assert!(line["value"].as_f64() > Some(0.0), "{line}");
+    if let Some((axis, at)) = place {
+        assert_eq!(line["place"]["axis"], axis, "{line}");
+        assert_eq!(line["place"]["at"], at, "{line}");
+    }
+}
+
+#[track_caller]
+fn assert_costs(line: &Value, at: f64) {
+    assert_line(line, "costs", &[]);
+    assert_eq!(line["place"]["at"], at, "{line}");
+    for side in ["value", "reference"] {
+        assert_line_cost(&line[side]);
+    }
+}
+
+#[track_caller]
+fn assert_line_cost(cost: &Value) {
+    assert!(cost["wal_bytes"].is_number(), "{cost}");
+    for name in ["server_cpu_us", "client_cpu_us"] {
+        // null where the server runs elsewhere.
+        assert!(cost.get(name).is_some(), "{cost}");
+    }
+}
+
+#[tokio::test]
+async fn a_drain_beside_blocked_lanes_has_a_place_for_each_case() {
+    let lines = bench(&[
+        "blocked-backlog",
+        "--blocked=3,5",
+        "--blocked-events=2",
+        "--sessions=4",
+        "--events=3",
+    ])
+    .await;
+    assert_eq!(lines.len(), 2);
+    assert_comparison(&lines[0], Some(("blocked lanes", 3.0)));
+    assert_comparison(&lines[1], Some(("blocked lanes", 5.0)));
+    assert_eq!(lines[1]["target"], 0.95);
+    assert_eq!(lines[1]["case"], "4 x 3 beside 5 x 2 blocked");
+}
+
+#[tokio::test]
+async fn a_drain_beside_resting_lanes_is_compared_with_one_alone() {
+    let lines = bench(&["resting", "--resting=5", "--sessions=4", "--events=3"]).await;
+    assert_eq!(lines.len(), 1);
+    assert_comparison(&lines[0], Some(("resting lanes", 5.0)));
+}
+
+#[tokio::test]
+async fn a_log_of_many_partitions_is_compared_with_one_partition() {
+    let lines = bench(&[
+        "partitions",
+        "--days=3",
+        "--events-per-day=4",
+        "--sessions=6",
+        "--events=2",
+        "--seconds=0.2",
+    ])
+    .await;
+    assert_eq!(lines.len(), 4);
+    for line in &lines {
+        assert_comparison(line, None);
+        assert_eq!(line["against"], "the same events in one partition");
+    }
+}
+
+#[tokio::test]
+async fn a_held_snapshot_is_measured_window_by_window_beside_none() {
+    let lines = bench(&[
+        "held-snapshot",
+        "--seconds=1",
+        "--rate=40",
+        "--paced-sessions=6",
+    ])
+    .await;
+    assert_eq!(lines.len(), 1);
+    let trend = &lines[0];
+    let numbers = [
+        "ratio",
+        "target",
+        "reference_ratio",
+        "rate_kept",
+        "asked_per_second",
+    ];
+    assert_line(trend, "trend", &numbers);
+    for side in ["windows", "reference_windows"] {
+        let windows = trend[side].as_array().unwrap();
+        assert_eq!(windows.len(), 2, "{trend}");
+        for window in windows {
+            for name in [
+                "to_s",
+                "delivered_per_second",
+                "p50_ms",
+                "p99_ms",
+                "call_p99_ms",
+            ] {
+                assert!(window[name].is_number(), "{name} is missing: {window}");
+            }
+            for table in ["ready", "progress", "event"] {
+                assert!(window["tables"][table]["dead_rows"].is_number(), "{window}");
+                assert!(
+                    window["tables"][table]["mib"].as_f64() > Some(0.0),
+                    "{window}"
+                );
+            }
+        }
+        let sum: f64 = windows
+            .iter()
+            .filter_map(|window| window["delivered_per_second"].as_f64())
+            .sum();
+        assert!(sum > 0.0, "nothing was delivered: {trend}");
+    }
+}
+
+#[tokio::test]
+async fn a_steady_load_has_a_latency_from_the_answer_and_from_the_call() {
+    let lines = bench(&["steady", "--seconds=1", "--rate=40", "--paced-sessions=6"]).await;
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert_line(line, "distribution", &["p50_ms", "p99_ms", "max_ms"]);
+        assert!(line["samples"].as_u64() > Some(0), "{line}");
+    }
+    assert_eq!(lines[0]["target_p99_ms"], 10.0);
+}
+
+#[tokio::test]
+async fn a_drain_by_several_processes_is_compared_with_one_and_has_its_costs() {
+    let lines = bench(&["replicas", "--replicas=1,2", "--sessions=4", "--events=3"]).await;
+    assert_eq!(lines.len(), 4);
+    for (pair, workers) in lines.chunks(2).zip([1.0, 2.0]) {
+        assert_comparison(&pair[0], Some(("worker processes", workers)));
+        assert_costs(&pair[1], workers);
+    }
+}
+
+#[tokio::test]
+async fn series_over_sessions_and_backlogs_stand_beside_the_row_queue() {
+    let lines = bench(&["sessions", "--session-counts=2,5", "--spread-events=10"]).await;
+    assert_eq!(lines.len(), 4);
+    for (pair, sessions) in lines.chunks(2).zip([2.0, 5.0]) {
+        assert_comparison(&pair[0], Some(("sessions", sessions)));
+        assert_eq!(pair[0]["against"], "row queue without order");
+        assert_costs(&pair[1], sessions);
+    }
+    let lines = bench(&["backlog", "--backlogs=7"]).await;
+    assert_comparison(&lines[0], Some(("events waiting", 7.0)));
+    assert_costs(&lines[1], 7.0);
+}
+
+#[tokio::test]
+async fn enqueues_are_measured_beside_ten_busy_workers_too() {
+    let lines = bench(&["enqueue", "--seconds=0.05", "--busy-sessions=2"]).await;
+    assert_eq!(lines.len(), 10);
+    for line in &lines {
+        assert_comparison(line, None);
+    }
+    let beside: Vec<&str> = lines
+        .iter()
+        .filter(|line| line["against"] == "the same without workers")
+        .filter_map(|line| line["case"].as_str())
+        .collect();
+    assert_eq!(
+        beside,
+        [
+            "8 clients, one event per transaction, 10 workers listen and are busy",
+            "1 client, one event per transaction, 10 workers listen and are busy",
+        ]
+    );
+}
+
+/// Results as they are kept, in a file of this test.
+fn kept(name: &str, text: &str) -> std::path::PathBuf {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("results.json");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+const COMPARISON: &str = r#"{"kind":"comparison","ratio":3.5,"target":3.0,"met":true,"bench":"sessions","case":"AT x 5","unit":"events/s","value":350000.0,"against":"row queue without order","reference":100000.0,"values":[350000.0],"references":[100000.0],"place":{"axis":"sessions","at":AT}}"#;
+
+#[tokio::test]
+async fn kept_results_become_a_table_and_drawings() {
+    let db = TestDb::new().await;
+    let lines = [
+        COMPARISON.replace("AT", "20"),
+        COMPARISON.replace("AT", "20000"),
+    ]
+    .join("\n");
+    let file = kept("bench-drawn", &lines);
+    let file = file.to_str().unwrap();
+    let table = run(&db, &["bench", "table", file]).await;
+    let row = "| 3.50 | ≥ 3.00 | met | sessions 20 x 5 | 350,000 events/s | 100,000, row queue without order |";
+    assert!(table.text().contains(row), "{table:?}");
+
+    let folder = file.trim_end_matches("/results.json");
+    let plotted = run(&db, &["bench", "plot", "--to", folder, file]).await;
+    let path = format!("{folder}/sessions.svg");
+    assert_eq!(plotted.text().trim(), path);
+    let svg = std::fs::read_to_string(path).unwrap();
+    assert!(
+        svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
+        "{svg}"
+    );
+    assert_eq!(svg.matches("<circle ").count(), 4, "{svg}");
+}
+
+#[tokio::test]
+async fn a_file_that_holds_no_results_is_refused_with_its_line() {
+    let db = TestDb::new().await;
+    let file = kept("bench-refused", "\n{\"kind\":\"nothing\"}\n");
+    let refused: Ran = run(&db, &["bench", "table", file.to_str().unwrap()]).await;
+    refused.refused(1, &["line 2 of", "results.json"]);
+}
