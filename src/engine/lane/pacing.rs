@@ -119,7 +119,7 @@ impl Runner<'_> {
 
     /// Tells the lifecycle feed of its destination, unless it delivers that feed itself.
     fn tell(&self, happening: impl FnOnce(String, String) -> Happening) {
-        if !lifecycle::is_feed(&self.route) {
+        if !lifecycle::is_feed(self.route) {
             let destination = self.route.place.to_string();
             let subscription = self.route.subscription.name.to_string();
             self.context.tell(happening(destination, subscription));
