@@ -38,12 +38,16 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Print results that were kept as JSON as a Markdown table, ratios first
+    #[command(after_help = "Example:\n  lanekeeper bench table drain.json enqueue.json")]
     Table {
         /// What `bench --output json` printed
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
     /// Draw results that were kept as JSON, an SVG for each series
+    #[command(
+        after_help = "Example:\n  lanekeeper bench plot --to plots sessions.json backlog.json"
+    )]
     Plot {
         /// What `bench --output json` printed
         #[arg(required = true, value_name = "FILE")]
