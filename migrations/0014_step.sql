@@ -99,6 +99,10 @@ BEGIN
         v_progress.parked_at := clock_timestamp();
         v_progress.last_error := coalesce(p_reason, v_progress.last_error, 'parked by an operator');
     WHEN 'unpark', 'retry' THEN
+        -- Why an operator parked a lane that was well says nothing any more.
+        IF v_progress.attempts = 0 AND v_progress.crashes = 0 THEN
+            v_progress.last_error := NULL;
+        END IF;
         v_progress.parked_at := NULL;
         v_progress.attempts := 0;
         v_progress.crashes := 0;

@@ -2,12 +2,14 @@
 //! allows. Subscriptions live in the database and name their secrets only; the values never do.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
+use super::file_system;
 use super::memory::{Memory, ProcessMemory};
 
 /// The worker's side of an adapter's settings.
@@ -41,8 +43,11 @@ impl Mark {
     }
 
     /// Whether the file is still the one that it was.
-    pub(super) fn stands(&self) -> bool {
-        stamp(&self.path) == self.stamp
+    ///
+    /// # Errors
+    /// Its file system does not answer.
+    pub(super) fn stands(&self) -> io::Result<bool> {
+        file_system::ask(&self.path, stamp).map(|stamp| stamp == self.stamp)
     }
 }
 
@@ -138,8 +143,23 @@ impl Environment {
             (Some(_), Some(_)) => Err(SecretError::Ambiguous { name }),
             (Some(value), None) => Ok(value),
             (None, Some(path)) => {
-                self.note(Mark::of(&path));
-                match std::fs::read_to_string(&path) {
+                let read = file_system::ask(&path, |path| {
+                    (Mark::of(path), std::fs::read_to_string(path))
+                });
+                let content = match read {
+                    Ok((mark, content)) => {
+                        self.note(mark);
+                        content
+                    }
+                    Err(silent) => {
+                        self.note(Mark {
+                            path: path.clone(),
+                            stamp: None,
+                        });
+                        Err(silent)
+                    }
+                };
+                match content {
                     Ok(content) => Ok(content.trim().to_owned()),
                     Err(source) => Err(SecretError::Unreadable { name, path, source }),
                 }

@@ -16,6 +16,7 @@ mod environment;
 mod excerpt;
 mod exec;
 pub mod fake;
+mod file_system;
 mod http;
 mod memory;
 mod redis_stream;
@@ -115,9 +116,9 @@ pub enum Role {
 /// What of a payload is enough to tell its role: the texts, numbers and truth values at these places. Texts
 /// may be cut behind their first thousand characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gist<'a> {
+pub struct Gist {
     /// JSON pointers.
-    pub pointers: Vec<&'a str>,
+    pub pointers: Vec<String>,
     /// Characters of a text beyond which the event is a message of its own, whatever it says.
     pub longest: usize,
 }
@@ -152,7 +153,7 @@ pub trait Adapter: Send + Sync + 'static {
 
     /// By what of a payload [`Adapter::role`] goes, so that of large ones only that is read and handed to it.
     /// `None`: events with large payloads are messages of their own.
-    fn gist(&self) -> Option<Gist<'_>> {
+    fn gist(&self) -> Option<Gist> {
         None
     }
 

@@ -134,6 +134,29 @@ mod tests {
     }
 
     #[test]
+    fn an_adapter_whose_secret_stands_in_a_file_says_of_large_payloads_what_others_say() {
+        use std::io::Write as _;
+
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "1:a").unwrap();
+        let path = file.path().to_str().unwrap();
+        for variable in [("TOKEN", "1:a"), ("TOKEN_FILE", path)] {
+            let environment = Environment::with_variables(false, [variable]);
+            for kind in ["discord", "slack", "telegram"] {
+                let target = if kind == "telegram" {
+                    "chat"
+                } else {
+                    "channel"
+                };
+                let settings = json!({"token_env": "TOKEN", target: "1"});
+                let adapter = build(kind, "team", &settings, &environment).unwrap();
+                assert!(adapter.shows_progress());
+                assert!(adapter.gist().is_some(), "{kind} with {}", variable.0);
+            }
+        }
+    }
+
+    #[test]
     fn unknown_adapter_is_refused_with_the_known_ones() {
         assert_eq!(
             refusal("webhok", json!({})),

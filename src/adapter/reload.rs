@@ -4,7 +4,8 @@
 //! whole adapter is built as when the subscription came, and takes the place of the old one. Deliveries that are
 //! under way end with what they began with. A build that fails changes nothing: the log says why, once for each
 //! reason, and it is tried again a second later. So a file that is half written, empty or away for a moment costs
-//! no delivery.
+//! no delivery. One whose file system does not answer holds up deliveries for a second when that is first noticed,
+//! and none after that until it answers.
 //!
 //! What an adapter keeps in its own memory goes with it, as with every change of a subscription.
 
@@ -14,17 +15,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::environment::Mark;
-use super::{Adapter, Delivery, Environment, Role, SettingsError, Verdict, registry};
+use super::{Adapter, Delivery, Environment, Gist, Role, SettingsError, Verdict, registry};
 use crate::event::Event;
 use crate::limit::Bucket;
 
 /// Between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A file system that does not answer holds up one delivery a second for so long, and no more.
-const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
 /// What an adapter is built from.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ struct Seen {
 enum Found {
     Unchanged,
     Renewed(Built),
-    Unusable(SettingsError),
+    Unusable(String),
 }
 
 impl Reloading {
@@ -109,12 +109,12 @@ impl Reloading {
             return;
         }
         let (plan, marks) = (self.plan.clone(), seen.marks.clone());
-        let looking = tokio::task::spawn_blocking(move || look(&plan, &marks));
-        let found = timeout(LOOK_WITHIN, looking).await;
+        // It ends: what asks for files waits a second for each at the most.
+        let found = tokio::task::spawn_blocking(move || look(&plan, &marks)).await;
         let subscription = &*self.plan.subscription;
         match found {
-            Ok(Ok(Found::Unchanged)) => seen.trouble = None,
-            Ok(Ok(Found::Renewed(built))) => {
+            Ok(Found::Unchanged) => seen.trouble = None,
+            Ok(Found::Renewed(built)) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 *current = built.adapter;
                 seen.marks = built.marks;
@@ -124,9 +124,8 @@ impl Reloading {
                     "a secret was replaced in its file, and is used from now on"
                 );
             }
-            Ok(Ok(Found::Unusable(error))) => seen.tell(subscription, causes(&error)),
-            Ok(Err(_)) => seen.tell(subscription, "building the adapter panicked".to_owned()),
-            Err(_) => seen.tell(subscription, "its file system does not answer".to_owned()),
+            Ok(Found::Unusable(reason)) => seen.tell(subscription, reason),
+            Err(_) => seen.tell(subscription, "building the adapter panicked".to_owned()),
         }
         *self
             .looked_at
@@ -150,12 +149,15 @@ impl Seen {
 }
 
 fn look(plan: &Plan, marks: &[Mark]) -> Found {
-    if marks.iter().all(Mark::stands) {
-        return Found::Unchanged;
+    let stand = marks.iter().map(Mark::stands);
+    match stand.reduce(|all, one| Ok(all? && one?)) {
+        None | Some(Ok(true)) => return Found::Unchanged,
+        Some(Ok(false)) => {}
+        Some(Err(silent)) => return Found::Unusable(silent.to_string()),
     }
     match plan.build() {
         Ok(built) => Found::Renewed(built),
-        Err(error) => Found::Unusable(error),
+        Err(error) => Found::Unusable(causes(&error)),
     }
 }
 
@@ -186,6 +188,14 @@ impl Adapter for Reloading {
 
     fn shows_progress(&self) -> bool {
         self.current().shows_progress()
+    }
+
+    fn gist(&self) -> Option<Gist> {
+        self.current().gist()
+    }
+
+    fn has_begun(&self, message_id: Uuid) -> bool {
+        self.current().has_begun(message_id)
     }
 
     fn role(&self, payload: &str) -> Role {

@@ -29,7 +29,7 @@ pub async fn read(
     client: &impl GenericClient,
     session_id: i64,
     events: &[(i64, Date)],
-    pointers: &[&str],
+    pointers: &[impl AsRef<str>],
     longest: usize,
 ) -> Result<Gists, StoreError> {
     let days = events.iter().map(|(_, day)| *day);
@@ -38,7 +38,7 @@ pub async fn read(
     };
     let Some(paths) = pointers
         .iter()
-        .map(|pointer| path(pointer))
+        .map(|pointer| path(pointer.as_ref()))
         .collect::<Option<Vec<_>>>()
     else {
         return Ok(Gists::new());

@@ -62,14 +62,11 @@ pub enum OtelError {
     Wrong {
         name: String,
         value: String,
-        expected: &'static str,
+        expected: String,
     },
     /// Its value may be a secret.
     #[error("{name} must be {expected}: nothing was started. Correct it, or unset it")]
-    Form {
-        name: String,
-        expected: &'static str,
-    },
+    Form { name: String, expected: String },
 }
 
 impl OtelError {
@@ -83,11 +80,11 @@ impl OtelError {
         }
     }
 
-    pub(super) fn wrong(name: &str, value: &str, expected: &'static str) -> Self {
+    pub(super) fn wrong(name: &str, value: &str, expected: &str) -> Self {
         Self::Wrong {
             name: name.to_owned(),
             value: value.to_owned(),
-            expected,
+            expected: expected.to_owned(),
         }
     }
 }

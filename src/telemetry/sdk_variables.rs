@@ -22,6 +22,9 @@ const RATIO: &str = "traceidratio";
 const COMPRESSIONS: &[&str] = &["gzip"];
 const BOOLEANS: &[&str] = &["true", "false"];
 
+/// Spans or lines in a queue: the SDK makes room for all of them at once.
+const MOST_QUEUED: u32 = 1_000_000;
+
 /// Of the queue and the batches of a signal.
 const BATCHES: [&str; 4] = [
     "SCHEDULE_DELAY",
@@ -44,7 +47,7 @@ pub(super) fn check(
         variables.exporter(Signal::Traces, transport)?;
     }
     if let Some(transport) = &wanted.metrics {
-        variables.number("OTEL_METRIC_EXPORT_INTERVAL", 1)?;
+        variables.number("OTEL_METRIC_EXPORT_INTERVAL", 1, u32::MAX)?;
         variables.exporter(Signal::Metrics, transport)?;
     }
     if let Some(transport) = &wanted.logs {
@@ -103,22 +106,29 @@ impl<V: Fn(&str) -> Option<String>> Variables<'_, V> {
     }
 
     fn batches(&self, prefix: &str) -> Result<(), OtelError> {
-        BATCHES
-            .iter()
-            .try_for_each(|name| self.number(&format!("{prefix}_{name}"), 1))
+        BATCHES.iter().try_for_each(|name| {
+            let most = if name.ends_with("SIZE") {
+                MOST_QUEUED
+            } else {
+                u32::MAX
+            };
+            self.number(&format!("{prefix}_{name}"), 1, most)
+        })
     }
 
-    fn number(&self, name: &str, least: u32) -> Result<(), OtelError> {
+    fn number(&self, name: &str, least: u32, most: u32) -> Result<(), OtelError> {
         match self.get(name) {
-            // Milliseconds, spans or lines: nobody means more than four thousand millions.
-            Some(value) if value.parse::<u32>().is_ok_and(|number| number >= least) => Ok(()),
+            Some(value)
+                if value
+                    .parse::<u32>()
+                    .is_ok_and(|number| (least..=most).contains(&number)) =>
+            {
+                Ok(())
+            }
             None => Ok(()),
             Some(value) => {
-                let expected = match least {
-                    0 => "a whole number, 0 or more",
-                    _ => "a whole number, 1 or more",
-                };
-                Err(OtelError::wrong(name, &value, expected))
+                let expected = format!("a whole number from {least} to {most}");
+                Err(OtelError::wrong(name, &value, &expected))
             }
         }
     }
@@ -130,7 +140,7 @@ impl<V: Fn(&str) -> Option<String>> Variables<'_, V> {
             "OTEL_EXPORTER_OTLP".to_owned(),
         ] {
             self.endpoint(&format!("{prefix}_ENDPOINT"))?;
-            self.number(&format!("{prefix}_TIMEOUT"), 0)?;
+            self.number(&format!("{prefix}_TIMEOUT"), 0, u32::MAX)?;
             self.pairs(&format!("{prefix}_HEADERS"))?;
             let name = format!("{prefix}_COMPRESSION");
             if let Some(value) = self.get(&name) {
@@ -158,7 +168,7 @@ impl<V: Fn(&str) -> Option<String>> Variables<'_, V> {
             // Not repeated: some have a key in their path.
             _ => Err(OtelError::Form {
                 name: name.to_owned(),
-                expected: "a URL, as http://collector:4317",
+                expected: "a URL, as http://collector:4317".to_owned(),
             }),
         }
     }
@@ -174,7 +184,7 @@ impl<V: Fn(&str) -> Option<String>> Variables<'_, V> {
             true => Ok(()),
             false => Err(OtelError::Form {
                 name: name.to_owned(),
-                expected: "pairs, as key=value,other=value",
+                expected: "pairs, as key=value,other=value".to_owned(),
             }),
         }
     }
@@ -218,12 +228,21 @@ mod tests {
                 "traceidratio",
                 "OTEL_TRACES_SAMPLER_ARG =  must be a number between 0 and 1",
             ),
-            ("OTEL_BSP_MAX_QUEUE_SIZE", "2k", "a whole number, 1 or more"),
+            (
+                "OTEL_BSP_MAX_QUEUE_SIZE",
+                "2k",
+                "a whole number from 1 to 1000000",
+            ),
+            ("OTEL_BLRP_MAX_QUEUE_SIZE", "4000000000", "to 1000000"),
             ("OTEL_BSP_SCHEDULE_DELAY", "5s", "a whole number"),
             ("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "0", "a whole number"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "-1", "a whole number"),
-            ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "0 or more"),
-            ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "1.5", "0 or more"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "a whole number from 0"),
+            (
+                "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT",
+                "1.5",
+                "a whole number from 0",
+            ),
             (
                 "OTEL_EXPORTER_OTLP_COMPRESSION",
                 "gzipp",

@@ -188,13 +188,14 @@ impl Reading {
     }
 
     /// The places that [`Reading::role`] looks at.
-    pub fn role_pointers(&self) -> Vec<&str> {
+    pub fn role_pointers(&self) -> Vec<String> {
         let places = [&self.chat, &self.thread];
         let named = places.into_iter().flatten().filter_map(Source::pointer);
         let said = [self.key.as_str(), self.is_final.as_str()];
         said.into_iter()
             .chain(self.texts.iter().map(String::as_str))
             .chain(named)
+            .map(str::to_owned)
             .collect()
     }
 

@@ -311,7 +311,7 @@ impl<P: Platform> Adapter for Chat<P> {
         true
     }
 
-    fn gist(&self) -> Option<Gist<'_>> {
+    fn gist(&self) -> Option<Gist> {
         Some(Gist {
             pointers: self.reading.role_pointers(),
             // Longer ones are refused: what cannot be shown makes nothing needless.

@@ -18,11 +18,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 impl Runner<'_> {
     /// The gists of those payloads of a batch that are not there, where it matters what they say.
     pub(super) async fn gists(&self, events: &[FetchedEvent]) -> Gists {
-        let Some(gist) = self
-            .route
-            .merges_messages()
-            .and_then(|adapter| adapter.gist())
-        else {
+        let Some(adapter) = self.route.merges_messages() else {
             return Gists::new();
         };
         let large = |event: &FetchedEvent| event.matched && event.payload.is_none();
@@ -30,6 +26,9 @@ impl Runner<'_> {
         if !events.iter().any(large) || events.iter().filter(|event| event.matched).count() < 2 {
             return Gists::new();
         }
+        let Some(gist) = adapter.gist() else {
+            return Gists::new();
+        };
         let read = tokio::select! {
             biased;
             // Nothing more is sent then.
@@ -49,7 +48,7 @@ impl Runner<'_> {
 
     async fn read_gists(
         &self,
-        gist: &Gist<'_>,
+        gist: &Gist,
         large: impl Iterator<Item = &FetchedEvent> + Clone,
     ) -> Result<Gists, Failure> {
         let sizes = large
