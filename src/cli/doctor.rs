@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::limit;
 use crate::store::connect::{self, ConnectError};
 use crate::store::lane_connection::{self, OpenError};
-use crate::store::{diagnose, inspect};
+use crate::store::{archive, diagnose, inspect};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};
@@ -85,6 +85,10 @@ async fn examine(
     let mut replicas = args.replicas.unwrap_or(1);
     if migrated {
         checks.push(delivery::partitions(diagnose::has_today(client).await?));
+        if config.retention.archive_dir.is_some() {
+            let days = i32::try_from(config.retention.days).unwrap_or(i32::MAX);
+            checks.push(delivery::archive(archive::waiting(client, days).await?));
+        }
         let reading = inspect::begin(client).await?;
         let workers = inspect::workers(&reading, LIMIT).await?;
         let subscriptions = inspect::subscriptions(&reading, LIMIT).await?;

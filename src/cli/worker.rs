@@ -316,6 +316,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         history_days: days(config.retention.history_days),
         dead_letter_days: days(config.retention.dead_letter_days),
         session_days: days(config.retention.session_days),
+        archive_dir: config.retention.archive_dir.clone(),
         redis: config.redis.settings(),
         breaker: BreakerSettings {
             lanes: breaker_lanes,

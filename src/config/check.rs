@@ -101,8 +101,18 @@ impl Check<'_> {
             redis,
             log,
             hook,
+            retention,
             ..
         } = self.config;
+        if let Some(folder) = &retention.archive_dir
+            && folder.as_os_str().is_empty()
+        {
+            self.refuse(
+                "retention.archive_dir",
+                "\"\"",
+                "must be a folder; leave it away where nothing is to be archived",
+            );
+        }
         match database.url.as_ref().map(postgres_url) {
             Some(Err(error)) => self.refuse(
                 "database.url",
@@ -224,6 +234,16 @@ mod tests {
             config.database.url = Some(Secret::new("postgres://db?sslmode=full"));
         });
         assert!(found[0].contains("sslmode must be"), "{found:?}");
+    }
+
+    #[test]
+    fn an_archive_nowhere_is_refused() {
+        let found = refused(|config| config.retention.archive_dir = Some("".into()));
+        assert!(found[0].contains("must be a folder"), "{found:?}");
+        assert_eq!(
+            refused(|config| config.retention.archive_dir = Some("a".into())).len(),
+            0
+        );
     }
 
     #[test]

@@ -196,6 +196,9 @@ section! {
         dead_letter_days: u32 = 30,
         /// Days that a session without events keeps its lanes; its name and its last seq stay.
         session_days: u32 = 30,
+        /// The folder that a day of the log is written to before it is dropped. Without it days are dropped
+        /// and no more. The same for all workers.
+        archive_dir: Option<PathBuf> = None,
     }
 }
 

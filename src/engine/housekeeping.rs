@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 
+use super::archive;
 use super::shared::Shared;
 use crate::store::StoreError;
 use crate::store::housekeeping::{self, Forgotten, Keep};
@@ -30,6 +31,8 @@ pub async fn keep_house(shared: Arc<Shared>) {
         () = shared.idle.lull() => {}
         () = tokio::time::sleep(LULL_WITHIN) => {}
     }
+    // A long day keeps no connection of the pool, and no other round from what comes after it.
+    archive::run(&shared).await;
     let Some(client) = connection(&shared).await else {
         return;
     };
@@ -55,8 +58,13 @@ fn told(step: &'static str, done: Result<(), StoreError>) {
 async fn keep_log(client: &Object, shared: &Shared) -> Result<(), StoreError> {
     let settings = &shared.settings;
     for _ in 0..TURNS {
-        let report =
-            housekeeping::run(client, settings.retention_days, settings.dedupe_days).await?;
+        let report = housekeeping::run(
+            client,
+            settings.retention_days,
+            settings.dedupe_days,
+            settings.archive_dir.is_some(),
+        )
+        .await?;
         if !report.is_empty() {
             tracing::info!(?report, "housekeeping");
         }

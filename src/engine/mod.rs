@@ -10,7 +10,7 @@
 //! transactional: the same for handlers, whose effect commits with their settlement
 //! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, and the end of
 //!   connections that this worker gave up (given_up)
-//! housekeeping: retention, and what applies left to finish
+//! housekeeping: retention, and what applies left to finish; archive: days go to files before they go
 //! ```
 //!
 //! | what goes wrong | who notices, and when | what happens |
@@ -22,6 +22,7 @@
 //! | Postgres restarts or fails over | every connection ends | lanes are dropped, everything starts again from the rows |
 //! | a notification is lost | nobody | the poll floor finds the token |
 
+mod archive;
 mod budget;
 mod claimer;
 mod coalesce;
@@ -51,6 +52,7 @@ mod walk;
 mod wanted;
 mod worker;
 
+pub use archive::FolderError;
 pub use control::DestinationSource;
 pub use handler::{Destination, Handler, HandlerError};
 pub use pace::most_resting;

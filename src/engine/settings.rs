@@ -1,5 +1,6 @@
 //! What a worker is told: the configuration's `worker` section in the engine's own types.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limit::{BreakerSettings, RedisSettings};
@@ -46,6 +47,8 @@ pub struct WorkerSettings {
     pub dead_letter_days: i32,
     /// How long the lanes of a session are kept of which nothing else is left.
     pub session_days: i32,
+    /// Where days of the log are written to before they are dropped. `None`: nowhere.
+    pub archive_dir: Option<PathBuf>,
     /// Where limits are shared. `None`: each worker keeps to its share of them.
     pub redis: Option<RedisSettings>,
     /// When a destination that fails is left alone.
@@ -76,6 +79,7 @@ impl Default for WorkerSettings {
             history_days: 30,
             dead_letter_days: 30,
             session_days: 30,
+            archive_dir: None,
             redis: None,
             breaker: BreakerSettings::default(),
             tracing: Tracing::Off,

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::archive::{self, FolderError};
 use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
@@ -43,6 +44,8 @@ pub enum StartError {
     Migrate(#[from] MigrateError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Archive(#[from] FolderError),
     #[error("cannot set up the connection pool")]
     Pool(#[from] deadpool_postgres::BuildError),
 }
@@ -68,7 +71,8 @@ impl Worker {
     /// Connects, checks schema and session, and starts to deliver.
     ///
     /// # Errors
-    /// Where the database is not there, not migrated by this release, or behind a pooler.
+    /// Where the database is not there, not migrated by this release, or behind a pooler; or where there is an archive
+    /// that cannot be written to.
     pub async fn start(
         database: Database,
         settings: WorkerSettings,
@@ -76,6 +80,9 @@ impl Worker {
     ) -> Result<Self, StartError> {
         let client = lane_connection::open(&database, "start").await?.client;
         check_schema(&client).await?;
+        if let Some(folder) = &settings.archive_dir {
+            archive::prepare(folder).await?;
+        }
         let identity = Identity {
             worker_id: peers::new_worker_id(&client).await?,
             host: host(),

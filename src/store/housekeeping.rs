@@ -21,8 +21,8 @@ const KEYS_AT_ONCE: i64 = 10_000;
 pub struct Report {
     pub partitions_created: i64,
     pub partitions_dropped: i64,
-    /// Days past retention that some lane still has undelivered events of, that somebody is at, or
-    /// that are about to be dropped.
+    /// Days past retention that some lane still has undelivered events of, that somebody is at, that
+    /// wait to be archived, or that are about to be dropped.
     pub partitions_kept: i64,
     pub keys_forgotten: i64,
 }
@@ -38,7 +38,7 @@ impl Report {
     }
 }
 
-/// One turn with the log and the keys.
+/// One turn with the log and the keys. Where `archived`, no day is dropped that no file has.
 ///
 /// # Errors
 /// Nothing of this turn was done.
@@ -46,12 +46,13 @@ pub async fn run(
     client: &Client,
     retention_days: i32,
     dedupe_days: i32,
+    archived: bool,
 ) -> Result<Report, StoreError> {
     let row = client
         .query_one(
             "SELECT partitions_created, partitions_dropped, partitions_kept, keys_forgotten
-             FROM lanekeeper.keep_house($1, $2)",
-            &[&retention_days, &dedupe_days],
+             FROM lanekeeper.keep_house($1, $2, $3)",
+            &[&retention_days, &dedupe_days, &archived],
         )
         .await
         .map_err(StoreError::on("housekeeping"))?;

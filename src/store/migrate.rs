@@ -42,6 +42,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0012_sent_message",
     "0013_lifecycle",
     "0014_step",
+    "0015_archive",
 ];
 
 /// The schema version of this binary.

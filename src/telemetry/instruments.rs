@@ -25,6 +25,9 @@ pub struct Instruments {
     wake_ups: Counter<u64>,
     pub taken_over: Counter<u64>,
     pub charged: Counter<u64>,
+    pub archived: Counter<u64>,
+    pub archived_size: Counter<u64>,
+    pub archive_failures: Counter<u64>,
     pub limit_wait: Histogram<f64>,
     pub limit_postponed: Counter<u64>,
 }
@@ -51,6 +54,9 @@ impl Instruments {
             wake_ups: counter(meter, names::WAKE_UPS),
             taken_over: counter(meter, names::TAKEN_OVER),
             charged: counter(meter, names::CHARGED),
+            archived: counter(meter, names::ARCHIVED),
+            archived_size: counter(meter, names::ARCHIVED_SIZE),
+            archive_failures: counter(meter, names::ARCHIVE_FAILURES),
             limit_wait: seconds(meter, names::LIMIT_WAIT),
             limit_postponed: counter(meter, names::LIMIT_POSTPONED),
         }

@@ -90,6 +90,12 @@ instruments! {
         "Lanes that this worker took over from lane connections that are gone";
     CHARGED = "lanekeeper.takeover.charged", "{event}",
         "Events that a crash was charged to, because their worker died while it held them";
+    ARCHIVED = "lanekeeper.archive.events", "{event}",
+        "Events that this worker wrote to the archive, by days that are on record as archived";
+    ARCHIVED_SIZE = "lanekeeper.archive.size", "By",
+        "Bytes of the files that they are in";
+    ARCHIVE_FAILURES = "lanekeeper.archive.failures", "{failure}",
+        "Attempts to archive a day that failed: the day stays in Postgres";
     LIMIT_WAIT = "lanekeeper.limit.wait", "s",
         "How long a held lane waited for its turn under a rate limit";
     LIMIT_POSTPONED = "lanekeeper.limit.postponed", "{lane}",

@@ -133,7 +133,7 @@ impl World {
             .get(0);
         // The first turn only says that the day is about to go.
         for _ in 0..2 {
-            let report = housekeeping::run(&self.ground.admin, 0, 1_000)
+            let report = housekeeping::run(&self.ground.admin, 0, 1_000, false)
                 .await
                 .map_err(told)?;
             if report.partitions_dropped == 0 {

@@ -6,7 +6,8 @@ use crate::engine;
 use crate::store::diagnose::Server;
 
 /// Connections that a worker holds besides its lane connections and its pools: control, doorbell,
-/// listener, the session registry's, and one in reserve for a reconnect.
+/// listener, the session registry's, and one in reserve for a reconnect. The archive's comes and goes, one
+/// worker's at a time: it is among the reserves.
 const OTHER_CONNECTIONS: i64 = 5;
 
 /// Lane locks live in the table that all sessions of the server share; when it is full, statements

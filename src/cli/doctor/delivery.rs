@@ -23,6 +23,20 @@ pub(super) fn partitions(today: bool) -> Check {
     )
 }
 
+/// Days that wait for a file, where there is an archive. A round comes every ten minutes: one may just have
+/// come of age.
+pub(super) fn archive(waiting: i64) -> Check {
+    const NAME: &str = "archive";
+    if waiting <= 1 {
+        return Check::ok(NAME, format!("{waiting} days past retention wait for it"));
+    }
+    Check::warn(
+        NAME,
+        format!("{waiting} days past retention wait for it, and stay in Postgres"),
+        "see what the workers log about the folder of retention.archive_dir; a day that a lane still needs waits for that lane: `lanekeeper status`",
+    )
+}
+
 pub(super) fn workers(workers: &[WorkerStatus], config: &WorkerConfig) -> Check {
     const NAME: &str = "workers";
     let frozen_after = Duration::from_millis(config.frozen_after_ms).as_secs_f64();
@@ -181,6 +195,15 @@ mod tests {
             paused_at: None,
             pause_reason: None,
         }
+    }
+
+    #[test]
+    fn days_that_pile_up_before_the_archive_are_told() {
+        let of = |waiting| archive(waiting).status;
+        assert_eq!(
+            [of(0), of(1), of(2)],
+            [Status::Ok, Status::Ok, Status::Warn]
+        );
     }
 
     #[test]

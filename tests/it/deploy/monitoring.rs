@@ -31,6 +31,9 @@ fn kind(name: Name) -> Kind {
         names::HTTP_EVENTS,
         names::HTTP_REFUSED,
         names::HTTP_CLOSED,
+        names::ARCHIVED,
+        names::ARCHIVED_SIZE,
+        names::ARCHIVE_FAILURES,
     ];
     let histograms = [
         names::PROCESS_DURATION,

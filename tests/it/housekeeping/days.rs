@@ -6,10 +6,10 @@ use crate::engine::bed::{Bed, LIMIT, enqueue};
 use crate::support::wait_until;
 
 /// Past the retention of seven days.
-const OLD: &str = "current_date - 9";
+pub(super) const OLD: &str = "current_date - 9";
 
 /// Sessions' events so far, as of a day past retention.
-async fn age(bed: &Bed) {
+pub(super) async fn age(bed: &Bed) {
     bed.client
         .batch_execute(&format!(
             "SELECT lanekeeper.create_event_partition({OLD});
@@ -21,7 +21,7 @@ async fn age(bed: &Bed) {
 }
 
 /// Everything is delivered, every lane idle.
-async fn settle(bed: &Bed) {
+pub(super) async fn settle(bed: &Bed) {
     bed.client
         .batch_execute(
             "DELETE FROM lanekeeper.ready;
