@@ -117,8 +117,9 @@ async fn deliveries_go_on(plant: &Plant) {
         .await;
 }
 
-/// Freezes a worker that has been at its deliveries for so long that its claims are on disk.
-async fn freeze(plant: &Plant, worker: &WorkerProcess) {
+/// Freezes a worker that has been at its deliveries for so long that its claims are on disk. Its id, and how
+/// often the survivor had taken over from it.
+async fn freeze(plant: &Plant, worker: &WorkerProcess, survivor: &WorkerProcess) -> (i64, usize) {
     plant.receiver.hold(worker.sender);
     let client = connect(&plant.url).await;
     wait_until(LIMIT, "its claims are old", async || {
@@ -131,11 +132,29 @@ async fn freeze(plant: &Plant, worker: &WorkerProcess) {
     })
     .await;
     worker.signal(Signal::STOP);
+    let id = "SELECT max(w.worker_id) FROM lanekeeper.worker AS w WHERE w.pid = $1";
+    let id: i64 = client.query_one(id, &[&worker.pid()]).await.unwrap().get(0);
+    (id, takeovers(survivor, id))
 }
 
-async fn thaw_after_takeover(plant: &Plant, frozen: &WorkerProcess, survivor: &WorkerProcess) {
+/// How often `survivor` has said that it took over from `worker`.
+fn takeovers(survivor: &WorkerProcess, worker: i64) -> usize {
+    let from = format!("worker_id={worker} ");
+    let log = survivor.log();
+    let lines = log.lines().filter(|line| line.contains("took over"));
+    lines.filter(|line| line.contains(&from)).count()
+}
+
+/// Thaws it once the survivor took over from it: sooner, it would take over from itself, without a charge.
+async fn thaw_after_takeover(
+    plant: &Plant,
+    frozen: &WorkerProcess,
+    survivor: &WorkerProcess,
+    before: (i64, usize),
+) {
+    let (worker, taken) = before;
     wait_until(LIMIT, "the survivor takes over", async || {
-        survivor.logged("took over")
+        takeovers(survivor, worker) > taken
     })
     .await;
     plant.receiver.release(frozen.sender);
@@ -147,9 +166,9 @@ async fn workers_recover_from_immediate_restarts_of_postgres_and_are_not_charged
     survive(async |server, plant, [one, other]| {
         let server = server.restart().await;
         deliveries_go_on(plant).await;
-        freeze(plant, other).await;
+        let before = freeze(plant, other, one).await;
         let server = server.restart().await;
-        thaw_after_takeover(plant, other, one).await;
+        thaw_after_takeover(plant, other, one, before).await;
         server
     })
     .await;
@@ -158,11 +177,11 @@ async fn workers_recover_from_immediate_restarts_of_postgres_and_are_not_charged
 #[tokio::test(flavor = "multi_thread")]
 async fn nor_are_they_for_a_reset_of_all_sessions_after_a_backend_was_killed() {
     survive(async |server, plant, [one, other]| {
-        freeze(plant, other).await;
+        let before = freeze(plant, other, one).await;
         let backend = connect(&server.url).await;
         let pid = backend.query_one("SELECT pg_backend_pid()", &[]).await;
         kill(pid.unwrap().get(0), Signal::KILL);
-        thaw_after_takeover(plant, other, one).await;
+        thaw_after_takeover(plant, other, one, before).await;
         server
     })
     .await;
