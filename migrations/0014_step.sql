@@ -4,8 +4,8 @@
 -- of the last release go on with it. Whoever else writes progress goes on to the next version, sixteen further,
 -- and starts its steps anew. Behind a held snapshot a look-up passes fifteen dead steps at the most.
 --
--- And claims that say only of those few lanes that need it what their heads have been through. Backend CPU per
--- lane at 100,000 lanes with one event: a settlement's main statement 7.9 before, 5.7 after.
+-- And claims that say only of those few lanes that need it what their heads have been through. A settlement's
+-- main statement, in one session over 100,000 lanes in groups of 256: 7.9 µs a lane before, 5.7 after.
 
 -- In short turns, as in 0010: producers queue behind a request that waits.
 DO $$

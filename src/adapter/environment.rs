@@ -144,23 +144,13 @@ impl Environment {
             (Some(value), None) => Ok(value),
             (None, Some(path)) => {
                 let read = file_system::ask(&path, |path| {
-                    (Mark::of(path), std::fs::read_to_string(path))
+                    Ok((Mark::of(path), std::fs::read_to_string(path)?))
                 });
-                let content = match read {
+                match read.and_then(std::convert::identity) {
                     Ok((mark, content)) => {
                         self.note(mark);
-                        content
+                        Ok(content.trim().to_owned())
                     }
-                    Err(silent) => {
-                        self.note(Mark {
-                            path: path.clone(),
-                            stamp: None,
-                        });
-                        Err(silent)
-                    }
-                };
-                match content {
-                    Ok(content) => Ok(content.trim().to_owned()),
                     Err(source) => Err(SecretError::Unreadable { name, path, source }),
                 }
             }

@@ -148,12 +148,18 @@ impl Seen {
     }
 }
 
+/// Asks for no file behind one that was replaced or does not answer.
+fn all_stand(marks: &[Mark]) -> std::io::Result<bool> {
+    marks
+        .iter()
+        .try_fold(true, |all, mark| Ok(all && mark.stands()?))
+}
+
 fn look(plan: &Plan, marks: &[Mark]) -> Found {
-    let stand = marks.iter().map(Mark::stands);
-    match stand.reduce(|all, one| Ok(all? && one?)) {
-        None | Some(Ok(true)) => return Found::Unchanged,
-        Some(Ok(false)) => {}
-        Some(Err(silent)) => return Found::Unusable(silent.to_string()),
+    match all_stand(marks) {
+        Ok(true) => return Found::Unchanged,
+        Ok(false) => {}
+        Err(silent) => return Found::Unusable(silent.to_string()),
     }
     match plan.build() {
         Ok(built) => Found::Renewed(built),

@@ -2,9 +2,9 @@
 //! `lifecycle`, which is delivered like any other (C10).
 //!
 //! Something is told only while there is a subscription of that stream, paused ones included: nobody else would
-//! hear it. Telling
-//! is no part of what is told of. It takes a connection of the pool, has a time-out, and what fails is logged. What
-//! becomes of the feed's own deliveries is not told, or a destination that is down would feed itself.
+//! hear it. Telling is no part of what is told of. It takes a connection of the pool, has a time-out, and what
+//! fails is logged. What becomes of the feed's own deliveries is not told, or a destination that is down would
+//! feed itself.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -35,7 +35,7 @@ async fn number(bed: &Bed) -> i64 {
 
 #[tokio::test]
 async fn a_held_snapshot_leaves_a_lookup_fifteen_dead_steps_at_the_most() {
-    let (bed, connection, mut lane) = claimed(60).await;
+    let (bed, connection, mut lane) = claimed(1_300).await;
     let mut holder = bed.db.connect().await;
     let held = holder
         .build_transaction()
@@ -47,18 +47,45 @@ async fn a_held_snapshot_leaves_a_lookup_fifteen_dead_steps_at_the_most() {
         .await
         .unwrap();
     // So many rows have one key at the most; no vacuum takes any of them away.
-    let mut most = 0;
-    let mut before = 0;
+    let version = "SELECT version FROM lanekeeper.progress";
+    let (mut most, mut before) = (0, 0);
     for _ in 0..50 {
         pass(&connection, &mut lane, 1).await;
-        let version = "SELECT version FROM lanekeeper.progress";
-        let same = bed.count(version).await == before;
-        most = if same { most + 1 } else { 1 };
+        let now = bed.count(version).await;
+        most = if now == before { most + 1 } else { 1 };
         assert!(most <= 16, "{most} rows of one key");
-        before = bed.count(version).await;
+        before = now;
     }
     assert_eq!(before, 48, "a key for each sixteen settlements");
     assert_eq!(number(&bed).await, 50);
+
+    // They are spread over a dozen pages and more by then, of which a look-up reads those of one key.
+    pass(&connection, &mut lane, 1_150).await;
+    let pages = bed
+        .count("SELECT pg_relation_size('lanekeeper.progress') / 8192")
+        .await;
+    assert!(pages >= 12, "{pages} pages");
+    let read = pages_read(&bed, lane.lane_id).await;
+    assert!(read <= 8, "{read} of {pages} pages");
+}
+
+/// Pages of index and table that a look-up of a lane's progress reads.
+async fn pages_read(bed: &Bed, lane_id: i64) -> i64 {
+    bed.client
+        .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        .await
+        .unwrap();
+    let look_up = format!(
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
+         SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = {lane_id}
+         ORDER BY p.version DESC LIMIT 1"
+    );
+    let row = bed.client.query_one(&look_up, &[]).await.unwrap();
+    let plan = &row.get::<_, serde_json::Value>(0)[0]["Plan"];
+    ["Shared Hit Blocks", "Shared Read Blocks"]
+        .iter()
+        .map(|blocks| plan[*blocks].as_i64().unwrap())
+        .sum()
 }
 
 #[tokio::test]
