@@ -38,12 +38,14 @@ pub enum Mutation {
     CriticalEventsMerged,
     /// I12: bursty events are merged across a critical one.
     SegmentsRunOn,
-    /// I13: no walk ever starts from the beginning again.
-    NoFullWalk,
+    /// I13: nobody looks behind the bounds of the walks.
+    NoLookBehind,
+    /// I13: looks behind them start above what an open transaction may yet insert.
+    OpenTransactionsForgotten,
 }
 
 impl Mutation {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BackoffWhileHeld,
         Self::CursorBeforeDelivery,
         Self::SettledElsewhere,
@@ -59,7 +61,8 @@ impl Mutation {
         Self::BudgetWithoutBound,
         Self::CriticalEventsMerged,
         Self::SegmentsRunOn,
-        Self::NoFullWalk,
+        Self::NoLookBehind,
+        Self::OpenTransactionsForgotten,
     ];
 
     /// As the variable names it.

@@ -25,13 +25,22 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Line, Bench
         sessions: hot + options.paced_sessions,
         time: options.seconds.map_or(TIME, Duration::from_secs_f64),
     };
+    // Without a snapshot nothing piles up: half an hour of it would show no more.
+    let reference = Load {
+        time: load.time.min(TIME),
+        ..load
+    };
     let runs = options.long_runs();
     let (mut held, mut free) = (Vec::new(), Vec::new());
     for run in 1..=runs {
         progress(&format!("held-snapshot, run {run} of {runs}"));
         held.push(paced::run(scratch, options, load, true).await?.windows);
         progress(&format!("the same without a snapshot, run {run} of {runs}"));
-        free.push(paced::run(scratch, options, load, false).await?.windows);
+        free.push(
+            paced::run(scratch, options, reference, false)
+                .await?
+                .windows,
+        );
     }
     let ratios = |runs: &[Vec<Window>]| runs.iter().map(|run| growth(run)).collect::<Vec<_>>();
     let (ratios, reference_ratios) = (ratios(&held), ratios(&free));

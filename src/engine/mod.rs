@@ -23,6 +23,7 @@
 //! | a notification is lost | nobody | the poll floor finds the token |
 
 mod archive;
+mod behind;
 mod budget;
 mod claimer;
 mod coalesce;

@@ -8,6 +8,7 @@ use deadpool_postgres::Pool;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
+use super::behind::Behind;
 use super::budget::{Allowance, Budget, Share};
 use super::claimer::Request;
 use super::control;
@@ -50,6 +51,8 @@ pub struct Shared {
     /// The same for the connections of handlers.
     pub wake_handlers: Notify,
     pub idle: Idle,
+    /// What walks that start at their bounds would miss.
+    pub behind: Behind,
     pub given_up: GivenUp,
     pub wanted: Wanted,
     pub vital_signs: VitalSigns,
@@ -97,6 +100,7 @@ impl Shared {
             wake: Notify::new(),
             wake_handlers: Notify::new(),
             idle: Idle::default(),
+            behind: Behind::default(),
             given_up: GivenUp::default(),
             wanted: Wanted::default(),
             vital_signs: VitalSigns::default(),

@@ -140,7 +140,7 @@ impl Session<'_> {
             .filter(|route| self.walks.takes(route))
             .cloned();
         let mut places = self.shared.reserve(CLAIM_LIMIT, taken);
-        let walks = self.walks.start(&places, now);
+        let walks = self.walks.start(&places, self.shared.behind.seen(), now);
         let claim_id = self.next_claim_id();
         let claimed = if walks.is_empty() {
             claim::Claimed::default()

@@ -1,25 +1,28 @@
 //! When to claim next, and from where each route's tokens are walked (I8, I9).
 //!
 //! Tokens are walked from a moving lower bound, so that a snapshot that somebody holds open does not
-//! make every claim step over what has long been deleted. A token may appear behind the bound: its
-//! producer's transaction stayed open, or its holder died. A full walk, about once a second, finds it.
+//! make every claim step over what has long been deleted. A token may appear behind the bound. What `behind`
+//! finds there, about once a second, takes the bound back; where it finds nothing out, a walk from the beginning
+//! looks itself.
 //!
 //! An idle connection looks again at short, growing intervals up to the poll floor: that closes the
 //! window between a producer's look at the doorbell and its commit, and is all that is left when
 //! notifications are broken.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::behind::Seen;
 use super::places::Places;
 use super::route::Route;
 use super::settings::WorkerSettings;
 use crate::mutation::Mutation;
 use crate::store::claim::{Bound, RouteState, RouteWalk};
 
-/// Between full walks, and no less often than the poll floor.
+/// Between walks from the beginning where nobody looks behind the bounds, and no less often than the poll floor.
 const FULL_WALK_EVERY: Duration = Duration::from_secs(1);
 const FIRST_STEP: Duration = Duration::from_millis(2);
 /// Lanes from which on a claim is followed by the next at once, where there are more.
@@ -37,6 +40,8 @@ pub enum Kind {
 pub struct Walks {
     kind: Kind,
     bounds: HashMap<i32, Bound>,
+    /// Up to which look behind them the bounds were taken back.
+    looks: u64,
     full_at: Instant,
     next_at: Instant,
     step: Duration,
@@ -51,6 +56,7 @@ impl Walks {
         Self {
             kind,
             bounds: HashMap::new(),
+            looks: 0,
             full_at: now,
             next_at: now,
             step: FIRST_STEP,
@@ -83,11 +89,17 @@ impl Walks {
         route.is_transactional() == (self.kind == Kind::Handlers)
     }
 
-    /// The routes that have places, each with the bound from which to walk it.
-    pub fn start(&mut self, places: &Places, now: Instant) -> Vec<RouteWalk> {
-        let full = self.full_at <= now && !Mutation::NoFullWalk.is_on();
-        if full {
-            self.full_at = now + FULL_WALK_EVERY.min(self.poll_floor);
+    /// The routes that have places, each with the bound from which to walk it. `seen` is what was
+    /// seen behind the bounds last.
+    pub fn start(
+        &mut self,
+        places: &Places,
+        seen: Option<Arc<Seen>>,
+        now: Instant,
+    ) -> Vec<RouteWalk> {
+        let full = self.looks_itself(seen.is_some(), now);
+        if let Some(seen) = seen {
+            self.take_back(&seen);
         }
         let mut walks: Vec<RouteWalk> = places
             .routes()
@@ -105,6 +117,29 @@ impl Walks {
         let first = self.first % walks.len().max(1);
         walks.rotate_left(first);
         walks
+    }
+
+    /// Whether this walk is one from the beginning.
+    fn looks_itself(&mut self, somebody_looks: bool, now: Instant) -> bool {
+        if somebody_looks || self.full_at > now || Mutation::NoLookBehind.is_on() {
+            return false;
+        }
+        self.full_at = now + FULL_WALK_EVERY.min(self.poll_floor);
+        true
+    }
+
+    fn take_back(&mut self, seen: &Seen) {
+        if seen.number == self.looks {
+            return;
+        }
+        self.looks = seen.number;
+        for (route, bound) in &mut self.bounds {
+            if let Some(first) = seen.first(*route)
+                && (first.due_at, first.id) < (bound.due_at, bound.id)
+            {
+                *bound = first;
+            }
+        }
     }
 
     /// There was no route to walk.
@@ -157,6 +192,7 @@ impl Walks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::Timestamp;
 
     fn walks() -> Walks {
         Walks::new(&WorkerSettings::default(), Kind::Adapters)
@@ -174,6 +210,39 @@ mod tests {
         assert_eq!(waits[0], FIRST_STEP);
         assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]));
         assert_eq!(waits[11], Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_seen_behind_a_bound_takes_it_back_once() {
+        let bound = |second| Bound {
+            due_at: Timestamp::from_second(second).unwrap(),
+            id: 1,
+        };
+        let state = |second| RouteState {
+            route: 1,
+            bound: bound(second),
+            next_due_in: None,
+        };
+        let mut walks = walks();
+        walks.finished(&[state(100)], 1, 10, Instant::now(), 0.5);
+        walks.take_back(&Seen::of(1, HashMap::from([(1, bound(200))])));
+        assert_eq!(walks.bounds[&1], bound(100), "nothing is behind it");
+        let behind = Seen::of(2, HashMap::from([(1, bound(50)), (2, bound(1))]));
+        walks.take_back(&behind);
+        assert_eq!(walks.bounds[&1], bound(50));
+        walks.finished(&[state(100)], 1, 10, Instant::now(), 0.5);
+        walks.take_back(&behind);
+        assert_eq!(walks.bounds[&1], bound(100), "that was looked at");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn walks_start_from_the_beginning_only_where_nobody_looks_behind_them() {
+        let mut walks = walks();
+        let now = Instant::now();
+        assert!(!walks.looks_itself(true, now));
+        assert!(walks.looks_itself(false, now));
+        assert!(!walks.looks_itself(false, now));
+        assert!(walks.looks_itself(false, now + FULL_WALK_EVERY));
     }
 
     #[tokio::test(start_paused = true)]

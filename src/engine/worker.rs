@@ -12,7 +12,7 @@ use super::archive::{self, FolderError};
 use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
-use super::{claimer, control, gauges, survey, transactional, wake};
+use super::{behind, claimer, control, gauges, survey, transactional, wake};
 use crate::limit::{Limiter, View};
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
@@ -110,6 +110,7 @@ impl Worker {
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
             tokio::spawn(share_limits(Arc::clone(&shared), ended.clone())),
             tokio::spawn(survey::run(Arc::clone(&shared))),
+            tokio::spawn(behind::run(Arc::clone(&shared))),
         ];
         let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
         let handlers = (0..shared.settings.handler_connections)

@@ -43,6 +43,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0013_lifecycle",
     "0014_step",
     "0015_archive",
+    "0016_look_behind",
 ];
 
 /// The schema version of this binary.

@@ -12,6 +12,7 @@ pub mod database;
 pub mod diagnose;
 pub mod error;
 pub mod fetch;
+pub mod first_token;
 pub mod gist;
 pub mod housekeeping;
 pub mod inspect;

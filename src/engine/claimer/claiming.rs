@@ -60,7 +60,7 @@ impl Session<'_> {
             .collect();
         let wanted = takes.len();
         let places = self.shared.reserve(self.room(), takes.into_iter());
-        let walks = self.walks.start(&places, now);
+        let walks = self.walks.start(&places, self.shared.behind.seen(), now);
         let full = walks.len() < wanted;
         if full {
             self.shared.wait_for_room();

@@ -288,7 +288,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "a worker gives its walks the bounds that the ones before came to",
         change: Rust(Mutation::NoBound),
-        test: "engine::bounds::deleted_tokens_that_a_snapshot_keeps_are_walked_once_a_second_and_not_by_each_claim",
+        test: "engine::bounds::deleted_tokens_that_a_snapshot_keeps_are_walked_when_a_worker_begins_and_not_again",
     },
     Row {
         name: "ClaimsFromTheStart",
@@ -419,10 +419,17 @@ pub const ROWS: &[Row] = &[
         test: "engine::idle::a_committed_event_does_not_wait_for_an_append_that_is_open",
     },
     Row {
-        name: "NoFullWalk",
+        name: "NoLookBehind",
         invariant: 13,
-        without: "walks start from the beginning now and then",
-        change: Rust(Mutation::NoFullWalk),
+        without: "a worker looks behind the bounds of its walks",
+        change: Rust(Mutation::NoLookBehind),
+        test: "engine::waking::a_token_whose_producer_committed_late_is_found_behind_the_moving_bound",
+    },
+    Row {
+        name: "OpenTransactionsForgotten",
+        invariant: 13,
+        without: "looks behind them start under what an open transaction may yet insert",
+        change: Rust(Mutation::OpenTransactionsForgotten),
         test: "engine::waking::a_token_whose_producer_committed_late_is_found_behind_the_moving_bound",
     },
     Row {

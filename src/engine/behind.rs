@@ -1,0 +1,305 @@
+//! Looks for tokens behind the bounds of the walks (I9, I13), on a connection that no claim waits for.
+//!
+//! A token may appear where a walk has been already: its producer's transaction stayed open, or whoever had the
+//! lane let go of it. A walk from the first token that ever was would find it, and step over all that died
+//! meanwhile, of which a snapshot that somebody holds lets none be removed. So about once a second the worker asks
+//! for the first token that is there, and walks whose bounds are past it go back to it.
+//!
+//! The question itself starts at a floor, under which nothing can appear any more: no token is there, and every
+//! transaction that could insert one got its number after the floor. For that the worker remembers at what
+//! time which number was the next. Where the server may have lost commits, which bring deleted tokens back, it
+//! starts from the beginning; and now and then anyway, since clocks may be set back.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::shared::Shared;
+use crate::mutation::Mutation;
+use crate::store::claim::Bound;
+use crate::store::first_token::{FirstToken, FirstTokens, first_tokens};
+
+/// Between two looks, and no less often than the poll floor.
+const EVERY: Duration = Duration::from_secs(1);
+/// A look takes this part of one connection's time at the most.
+const SHARE: u32 = 20;
+/// Between two looks from the beginning, and the part of the time that these take at the most.
+const WHOLE_EVERY: Duration = Duration::from_secs(60);
+const WHOLE_SHARE: u32 = 100;
+/// A server that needs longer has other worries, and walks from the beginning would take as long.
+const WITHIN: Duration = Duration::from_secs(30);
+/// From the clock that a token's due time is read off to its transaction's number: one statement at the most.
+const MARGIN: SignedDuration = SignedDuration::from_secs(5);
+/// Looks that are remembered.
+const SAMPLES: usize = 64;
+
+/// What the last look saw.
+#[derive(Debug)]
+pub struct Seen {
+    /// Another one for each look.
+    pub number: u64,
+    first: HashMap<i32, Bound>,
+    /// From then on walks look for themselves.
+    good_until: Instant,
+}
+
+impl Seen {
+    /// The first token of a route, if there is one.
+    pub fn first(&self, route: i32) -> Option<Bound> {
+        self.first.get(&route).copied()
+    }
+
+    #[cfg(test)]
+    pub fn of(number: u64, first: HashMap<i32, Bound>) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            first,
+            good_until: Instant::now() + EVERY,
+        })
+    }
+}
+
+/// What the last look saw, for the walks of all connections.
+#[derive(Debug, Default)]
+pub struct Behind(Mutex<Option<Arc<Seen>>>);
+
+impl Behind {
+    /// None where looks fail or take long.
+    pub fn seen(&self) -> Option<Arc<Seen>> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone().filter(|seen| Instant::now() < seen.good_until)
+    }
+
+    fn set(&self, first: HashMap<i32, Bound>, good_until: Instant) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = seen.as_ref().map_or(1, |seen| seen.number + 1);
+        *seen = Some(Arc::new(Seen {
+            number,
+            first,
+            good_until,
+        }));
+    }
+}
+
+/// Under which nothing can appear, for each route.
+#[derive(Debug, Default)]
+struct Floors {
+    server: Option<String>,
+    /// When a transaction's number was the next one. Ascending.
+    samples: VecDeque<(Timestamp, i64)>,
+    floors: HashMap<i32, Timestamp>,
+}
+
+impl Floors {
+    fn of(&self, route: i32) -> Timestamp {
+        self.floors
+            .get(&route)
+            .copied()
+            .unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// Raises the floors by what a look at these routes saw. False where it was not the server that they
+    /// are of: they begin anew then, and what was seen above them says nothing.
+    fn raise(&mut self, routes: &[i32], seen: &FirstTokens) -> bool {
+        if seen.server.is_none() || seen.server != self.server {
+            *self = Self {
+                server: seen.server.clone(),
+                ..Self::default()
+            };
+            return false;
+        }
+        self.samples
+            .push_back((seen.asked_at, seen.next_transaction));
+        if self.samples.len() > SAMPLES {
+            self.samples.pop_front();
+        }
+        // Whatever is open now, or begins later, had no number then.
+        let none_before = self
+            .samples
+            .iter()
+            .rfind(|(_, next)| {
+                *next <= seen.oldest_open || Mutation::OpenTransactionsForgotten.is_on()
+            })
+            .and_then(|(at, _)| at.checked_sub(MARGIN).ok());
+        let Some(none_before) = none_before else {
+            return true;
+        };
+        for (route, token) in routes.iter().zip(&seen.tokens) {
+            let floor = token.map_or(none_before, |token| token.due_at.min(none_before));
+            let before = self.floors.entry(*route).or_insert(floor);
+            *before = floor.max(*before);
+        }
+        true
+    }
+}
+
+/// Looks until the worker stops.
+pub async fn run(shared: Arc<Shared>) {
+    let mut floors = Floors::default();
+    let mut whole_at = Instant::now();
+    let mut failing = false;
+    while !shared.stopping.is_cancelled() {
+        let began = Instant::now();
+        let whole = whole_at <= began;
+        match timeout(WITHIN, look(&shared, &mut floors, whole)).await {
+            Ok(Ok(done)) => {
+                failing = false;
+                if !done {
+                    continue;
+                }
+            }
+            Ok(Err(error)) => complain(&mut failing, &*error),
+            Err(late) => complain(&mut failing, &late),
+        }
+        let took = began.elapsed();
+        if whole {
+            whole_at = Instant::now() + WHOLE_EVERY.max(took * WHOLE_SHARE);
+        }
+        let pause = EVERY.min(shared.settings.poll_floor).max(took * SHARE);
+        tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+fn complain(failing: &mut bool, error: &(dyn std::error::Error + 'static)) {
+    if !std::mem::replace(failing, true) {
+        tracing::warn!(
+            error,
+            "the tokens behind the walks could not be looked at; claims look for themselves until it works again"
+        );
+    }
+}
+
+/// Looks once, from the floors or from the beginning. False where it has to be done again at once.
+async fn look(
+    shared: &Shared,
+    floors: &mut Floors,
+    whole: bool,
+) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+    let routes: Vec<i32> = shared.routes().iter().map(|route| route.id()).collect();
+    if routes.is_empty() || Mutation::NoLookBehind.is_on() {
+        return Ok(true);
+    }
+    let client = shared.pool.get().await?;
+    let starts: Vec<Timestamp> = routes
+        .iter()
+        .map(|route| match whole {
+            true => Timestamp::UNIX_EPOCH,
+            false => floors.of(*route),
+        })
+        .collect();
+    let asked = Instant::now();
+    let seen = first_tokens(&client, &routes, &starts).await?;
+    let took = asked.elapsed();
+    if whole {
+        floors.floors.clear();
+    }
+    if !floors.raise(&routes, &seen) {
+        // Of a server without an identity nothing is known, and nothing will be.
+        return Ok(seen.server.is_none());
+    }
+    let tokens = || {
+        let found = routes.iter().zip(&seen.tokens);
+        found.filter_map(|(route, token)| Some((*route, (*token)?)))
+    };
+    let first = tokens().map(|(route, token)| (route, token.bound()));
+    // The next look may take as long, and one may fail.
+    let good_until = Instant::now() + (EVERY + took) * 3 + took * SHARE * 2;
+    shared.behind.set(first.collect(), good_until);
+    let held = shared.held_lanes();
+    if tokens().any(|(_, FirstToken { lane_id, .. })| held.binary_search(&lane_id).is_err()) {
+        shared.wake_all();
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUTE: i32 = 7;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + seconds).unwrap()
+    }
+
+    /// A look at `seconds` with transactions from `oldest_open` to below `next` open, at most.
+    fn seen(seconds: i64, oldest_open: i64, next: i64, first: Option<i64>) -> FirstTokens {
+        FirstTokens {
+            tokens: vec![first.map(|due| FirstToken {
+                due_at: at(due),
+                token_id: 1,
+                lane_id: 1,
+            })],
+            asked_at: at(seconds),
+            oldest_open,
+            next_transaction: next,
+            server: Some("one".to_owned()),
+        }
+    }
+
+    fn floors(looks: &[FirstTokens]) -> Floors {
+        let mut floors = Floors::default();
+        // The first one says which server it is.
+        assert!(!floors.raise(&[ROUTE], &looks[0]));
+        for look in looks {
+            assert!(floors.raise(&[ROUTE], look));
+        }
+        floors
+    }
+
+    #[test]
+    fn a_floor_follows_the_looks_where_no_transaction_is_open() {
+        let floors = floors(&[seen(10, 100, 100, None), seen(20, 200, 200, None)]);
+        assert_eq!(floors.of(ROUTE), at(20) - MARGIN);
+    }
+
+    #[test]
+    fn a_floor_stays_under_a_token_that_is_there() {
+        let floors = floors(&[seen(10, 100, 100, Some(3)), seen(20, 200, 200, Some(4))]);
+        assert_eq!(floors.of(ROUTE), at(4));
+    }
+
+    #[test]
+    fn a_floor_stays_under_what_an_open_transaction_may_insert() {
+        // 150 began after the look at 10 and before the one at 20, and is open at 30.
+        let floors = floors(&[
+            seen(10, 100, 100, None),
+            seen(20, 150, 200, None),
+            seen(30, 150, 300, None),
+        ]);
+        assert_eq!(floors.of(ROUTE), at(10) - MARGIN);
+    }
+
+    #[test]
+    fn a_floor_never_goes_back_and_goes_on_when_the_transaction_has_ended() {
+        let mut floors = floors(&[seen(10, 100, 100, None), seen(20, 90, 200, None)]);
+        assert_eq!(floors.of(ROUTE), at(10) - MARGIN);
+        floors.raise(&[ROUTE], &seen(30, 250, 300, None));
+        assert_eq!(floors.of(ROUTE), at(20) - MARGIN);
+    }
+
+    #[test]
+    fn another_server_begins_anew() {
+        let mut floors = floors(&[seen(10, 100, 100, None)]);
+        let other = FirstTokens {
+            server: Some("two".to_owned()),
+            ..seen(20, 200, 200, None)
+        };
+        assert!(!floors.raise(&[ROUTE], &other));
+        assert_eq!(floors.of(ROUTE), Timestamp::UNIX_EPOCH);
+        // One that cannot be told from another is another each time.
+        let unknown = FirstTokens {
+            server: None,
+            ..seen(30, 300, 300, None)
+        };
+        assert!(!floors.raise(&[ROUTE], &unknown));
+        assert!(!floors.raise(&[ROUTE], &unknown));
+        assert_eq!(floors.of(ROUTE), Timestamp::UNIX_EPOCH);
+    }
+}

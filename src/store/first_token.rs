@@ -1,0 +1,90 @@
+//! The first token of each route, wherever the walks have come to.
+
+use jiff::Timestamp;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use super::StoreError;
+use super::claim::Bound;
+
+/// A due token that is there, whoever holds its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstToken {
+    pub due_at: Timestamp,
+    pub token_id: i64,
+    pub lane_id: i64,
+}
+
+impl FirstToken {
+    /// From where a walk takes it.
+    pub fn bound(self) -> Bound {
+        Bound {
+            due_at: self.due_at,
+            id: self.token_id - 1,
+        }
+    }
+}
+
+/// How things stood at one moment.
+#[derive(Clone, Debug)]
+pub struct FirstTokens {
+    /// In the order of the routes that were asked for.
+    pub tokens: Vec<Option<FirstToken>>,
+    /// Postgres' clock, no later than the moment.
+    pub asked_at: Timestamp,
+    /// The oldest transaction that was open and had a number.
+    pub oldest_open: i64,
+    /// The number that the next transaction gets.
+    pub next_transaction: i64,
+    /// Another one where commits may have been lost since.
+    pub server: Option<String>,
+}
+
+/// Looks for the first token of each route from its floor on.
+///
+/// # Errors
+/// It is not known.
+pub async fn first_tokens(
+    client: &Client,
+    routes: &[i32],
+    floors: &[Timestamp],
+) -> Result<FirstTokens, StoreError> {
+    let doing = "looking for the first tokens";
+    let row = client
+        .query_typed_one(
+            include_str!("sql/first_tokens.sql"),
+            &[
+                (&routes, Type::INT4_ARRAY),
+                (&floors, Type::TIMESTAMPTZ_ARRAY),
+            ],
+        )
+        .await
+        .map_err(StoreError::on(doing))?;
+    read(&row).map_err(StoreError::on(doing))
+}
+
+fn read(row: &Row) -> Result<FirstTokens, tokio_postgres::Error> {
+    let due_at: Option<Vec<Option<Timestamp>>> = row.try_get(0)?;
+    let token_ids: Option<Vec<Option<i64>>> = row.try_get(1)?;
+    let lane_ids: Option<Vec<Option<i64>>> = row.try_get(2)?;
+    let tokens = due_at
+        .unwrap_or_default()
+        .into_iter()
+        .zip(token_ids.unwrap_or_default())
+        .zip(lane_ids.unwrap_or_default())
+        .map(|((due_at, token_id), lane_id)| {
+            Some(FirstToken {
+                due_at: due_at?,
+                token_id: token_id?,
+                lane_id: lane_id?,
+            })
+        })
+        .collect();
+    Ok(FirstTokens {
+        tokens,
+        asked_at: row.try_get(3)?,
+        oldest_open: row.try_get(4)?,
+        next_transaction: row.try_get(5)?,
+        server: row.try_get(6)?,
+    })
+}
