@@ -32,6 +32,8 @@ const CREATE: &str =
 /// How many days ago a session lived, of $1.
 const MOVE_EVENTS: &str =
     "UPDATE lanekeeper.event SET day = day - (1 + session_id % $1::bigint)::int";
+const MOVE_SESSIONS: &str = "
+    UPDATE lanekeeper.session SET newest_day = newest_day - (1 + session_id % $1::bigint)::int";
 const MOVE_CURSORS: &str = "
     UPDATE lanekeeper.progress AS p SET cursor_day = p.cursor_day - (1 + l.session_id % $1::bigint)::int
     FROM lanekeeper.lane AS l WHERE l.lane_id = p.lane_id";
@@ -111,7 +113,7 @@ async fn load(scratch: &Scratch, options: &Options, past: Backlog) -> Result<(),
             .await
             .map_err(BenchError::on("creating a partition"))?;
     }
-    for statement in [MOVE_EVENTS, MOVE_CURSORS] {
+    for statement in [MOVE_EVENTS, MOVE_SESSIONS, MOVE_CURSORS] {
         client
             .execute(statement, &[&(options.days as i64)])
             .await

@@ -37,6 +37,7 @@ pub async fn keep_house(shared: Arc<Shared>) {
         return;
     };
     told("partitions and keys", keep_log(&client, &shared).await);
+    told("recent days", move_recent(&client).await);
     told("records", forget_records(&client, &shared).await);
     told(
         "messages that were sent",
@@ -71,6 +72,13 @@ async fn keep_log(client: &Object, shared: &Shared) -> Result<(), StoreError> {
         if !report.more() || shared.stopping.is_cancelled() {
             break;
         }
+    }
+    Ok(())
+}
+
+async fn move_recent(client: &Object) -> Result<(), StoreError> {
+    if housekeeping::move_recent(client).await? {
+        tracing::info!("the recent part of the log begins yesterday");
     }
     Ok(())
 }

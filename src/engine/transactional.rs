@@ -105,7 +105,7 @@ struct Session<'a> {
     client: Client,
     backend: Backend,
     claim: Statement,
-    fetch: Statement,
+    fetch: fetch::Fetch,
     settle: Statement,
     unlock: Statement,
     connection_id: i64,

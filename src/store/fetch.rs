@@ -1,13 +1,19 @@
-//! Reading the next events of held lanes.
+//! Reading the next events of held lanes: of the recent part of the log where that has all they need, else of
+//! the whole log, whose plan has every partition.
+
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use tokio::sync::OnceCell;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, Statement};
 use uuid::Uuid;
 
 use super::StoreError;
 
+const FETCHING: &str = "fetching events";
 pub const FETCH: &str = include_str!("sql/fetch.sql");
 pub const PAYLOAD: &str = include_str!("sql/payload.sql");
 
@@ -47,11 +53,28 @@ impl FetchedEvent {
     }
 }
 
+/// The fetch on one connection.
+pub struct Fetch {
+    recent: Statement,
+    /// Its plan has every partition of the log: made where it is needed.
+    all: OnceCell<Statement>,
+    /// The first day that `recent` has, as far as it is known. The statement itself refuses an earlier one.
+    since: Mutex<Option<Date>>,
+}
+
 /// Prepares the fetch for a lane connection.
 ///
 /// # Errors
 /// Where the schema lacks what it reads.
-pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
+pub async fn prepare(client: &Client) -> Result<Fetch, StoreError> {
+    Ok(Fetch {
+        recent: prepare_on(client, FETCH).await?,
+        all: OnceCell::new(),
+        since: Mutex::new(None),
+    })
+}
+
+async fn prepare_on(client: &Client, statement: &str) -> Result<Statement, StoreError> {
     let types = [
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
@@ -60,11 +83,37 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
         Type::INT8,
         Type::INT4,
         Type::INT4_ARRAY,
+        Type::DATE,
     ];
     client
-        .prepare_typed(FETCH, &types)
+        .prepare_typed(statement, &types)
         .await
         .map_err(StoreError::on("preparing the fetch"))
+}
+
+impl Fetch {
+    async fn all(&self, client: &Client) -> Result<&Statement, StoreError> {
+        let statement = || async {
+            let statement = FETCH
+                .replace("lanekeeper.recent_event", "lanekeeper.event")
+                .replace("lanekeeper.require_recent($8)", "(SELECT $8::date)");
+            prepare_on(client, &statement).await
+        };
+        self.all.get_or_try_init(statement).await
+    }
+
+    fn since(&self) -> Option<Date> {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn learn(&self, client: &Client) -> Result<(), StoreError> {
+        let row = client
+            .query_typed_one("SELECT since FROM lanekeeper.recent_since", &[])
+            .await
+            .map_err(StoreError::on("asking for the recent part of the log"))?;
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Some(row.get(0));
+        Ok(())
+    }
 }
 
 /// The next events of each position, in order: at most `rows` each, payloads up to `inline_bytes`.
@@ -73,11 +122,49 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
 /// Nothing was changed.
 pub async fn fetch(
     client: &Client,
-    statement: &Statement,
+    fetch: &Fetch,
     positions: &[Position],
     rows: i64,
     inline_bytes: i32,
 ) -> Result<Vec<Vec<FetchedEvent>>, StoreError> {
+    let is_old = |position: &Position| fetch.since().is_some_and(|day| position.cursor_day < day);
+    if !positions.iter().any(is_old) {
+        match read(client, &fetch.recent, positions, rows, inline_bytes).await {
+            Err(error) if error.code() == Some(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE) => {
+                fetch.learn(client).await?;
+            }
+            read => return read.map_err(StoreError::on(FETCHING)),
+        }
+    }
+    let places = 0..positions.len();
+    let (old, recent): (Vec<usize>, Vec<usize>) = places.partition(|at| is_old(&positions[*at]));
+    let of =
+        |places: &[usize]| -> Vec<Position> { places.iter().map(|at| positions[*at]).collect() };
+    let all = fetch.all(client).await?;
+    let mut events: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
+    for (places, statement) in [(recent, &fetch.recent), (old, all)] {
+        if places.is_empty() {
+            continue;
+        }
+        let batches = read(client, statement, &of(&places), rows, inline_bytes)
+            .await
+            .map_err(StoreError::on(FETCHING))?;
+        for (at, batch) in places.iter().zip(batches) {
+            events[*at] = batch;
+        }
+    }
+    // It may have moved, and back too.
+    fetch.learn(client).await?;
+    Ok(events)
+}
+
+async fn read(
+    client: &Client,
+    statement: &Statement,
+    positions: &[Position],
+    rows: i64,
+    inline_bytes: i32,
+) -> Result<Vec<Vec<FetchedEvent>>, tokio_postgres::Error> {
     let sessions: Vec<i64> = positions
         .iter()
         .map(|position| position.session_id)
@@ -87,6 +174,7 @@ pub async fn fetch(
         .iter()
         .map(|position| position.cursor_day)
         .collect();
+    let oldest = days.iter().min().copied().unwrap_or(Date::MAX);
     let subscriptions: Vec<i32> = positions
         .iter()
         .map(|position| position.subscription_id)
@@ -105,10 +193,10 @@ pub async fn fetch(
                 &rows,
                 &inline_bytes,
                 &distinct,
+                &oldest,
             ],
         )
-        .await
-        .map_err(StoreError::on("fetching events"))?;
+        .await?;
     let mut events: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
     for row in &found {
         let ord = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");

@@ -64,6 +64,18 @@ pub async fn run(
     })
 }
 
+/// Has the recent part of the log begin yesterday. False where it does, or where somebody is in the way.
+///
+/// # Errors
+/// It begins where it did.
+pub async fn move_recent(client: &Client) -> Result<bool, StoreError> {
+    client
+        .query_one("SELECT lanekeeper.move_recent()", &[])
+        .await
+        .map(|row| row.get(0))
+        .map_err(StoreError::on("moving the recent part of the log"))
+}
+
 /// How long records are kept, in days.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {

@@ -44,6 +44,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0014_step",
     "0015_archive",
     "0016_look_behind",
+    "0017_recent",
 ];
 
 /// The schema version of this binary.

@@ -23,7 +23,7 @@ pub struct Physical {
     pub client: Client,
     pub pid: i32,
     pub claim: Statement,
-    pub fetch: Statement,
+    pub fetch: fetch::Fetch,
     pub settle: Statement,
     pub unlock: Statement,
     pub mark: Statement,

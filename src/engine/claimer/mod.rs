@@ -175,7 +175,7 @@ impl Drop for TrustGuard {
 
 struct Statements {
     claim: Statement,
-    fetch: Statement,
+    fetch: fetch::Fetch,
     settle: Statement,
     unlock: Statement,
     mark: Statement,

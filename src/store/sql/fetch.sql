@@ -1,5 +1,7 @@
 -- Purpose: the next events of many lanes. Keeps I9, I11.
--- Index: event's primary key; partitions before the lane's day are pruned at run time.
+-- Index: event's primary key; partitions before the lane's day are pruned at run time. As it stands here, of the
+-- recent part of the log, which must have all days from $8 on; for lanes with an older backlog
+-- src/store/fetch.rs puts the log itself in its place.
 -- Rows: at most $5 a lane. A payload over $6 bytes, and one that the filter leaves out, stays behind.
 -- $7: the subscriptions in $4, once each: their filters are read once and not for every lane.
 WITH filter AS MATERIALIZED (
@@ -9,11 +11,12 @@ SELECT i, e.seq, e.day, e.message_id, e.event_type, e.created_at, e.size,
        f.events IS NULL OR e.event_type = ANY (f.events) AS matched,
        CASE WHEN e.size <= $6 AND (f.events IS NULL OR e.event_type = ANY (f.events)) THEN e.payload END AS payload,
        CASE WHEN f.events IS NULL OR e.event_type = ANY (f.events) THEN e.headers::text END AS headers
-FROM generate_series(1, cardinality($1::bigint[])) AS i
+FROM lanekeeper.require_recent($8) AS all_there
+CROSS JOIN generate_series(1, cardinality($1::bigint[])) AS i
 JOIN filter AS f ON f.subscription_id = ($4::int[])[i]
 CROSS JOIN LATERAL (
     SELECT e.seq, e.day, e.message_id, e.event_type, e.created_at, e.size, e.payload, e.headers
-    FROM lanekeeper.event AS e
+    FROM lanekeeper.recent_event AS e
     WHERE e.session_id = ($1::bigint[])[i] AND e.seq > ($2::bigint[])[i] AND e.day >= ($3::date[])[i]
     ORDER BY e.seq LIMIT $5
 ) AS e

@@ -210,6 +210,7 @@ async fn a_stale_snapshot_across_midnight_is_refused_too() {
         )
         .await
         .unwrap();
+    bed.days_moved().await;
     let stale = bed.db.connect().await;
     begin(&stale, "REPEATABLE READ").await;
     bed.enqueue("s1", "step").await;
@@ -218,6 +219,7 @@ async fn a_stale_snapshot_across_midnight_is_refused_too() {
         .batch_execute("UPDATE lanekeeper.event SET day = current_date - 1 WHERE seq = 2")
         .await
         .unwrap();
+    bed.days_moved().await;
     let refused = try_enqueue(&stale, "s1").await.unwrap_err();
     assert_eq!(refused, SqlState::T_R_SERIALIZATION_FAILURE);
 }
@@ -353,6 +355,7 @@ async fn a_session_continues_its_numbers_after_its_partition_was_dropped() {
         )
         .await
         .unwrap();
+    bed.days_moved().await;
     wait_until(LIMIT, "the day is dropped", async || {
         bed.count("SELECT partitions_dropped FROM lanekeeper.keep_house(7, 30)")
             .await
@@ -375,6 +378,7 @@ async fn a_partition_that_a_lane_still_needs_is_kept() {
         )
         .await
         .unwrap();
+    bed.days_moved().await;
     let row = bed
         .client
         .query_one(

@@ -116,6 +116,7 @@ async fn a_bulk_call_numbers_sessions_of_every_age_on() {
         )
         .await
         .unwrap();
+    bed.days_moved().await;
     let worker = bed.worker().await;
     bed.drained().await;
     worker.stop().await;

@@ -236,6 +236,7 @@ async fn an_event_that_was_committed_after_the_archive_is_in_another_file_before
         .batch_execute(&format!("UPDATE lanekeeper.event SET day = {OLD}"))
         .await
         .unwrap();
+    bed.days_moved().await;
     settle(&bed).await;
     wait_until(LIMIT, "the record is taken away", async || {
         assert_eq!(turn(&bed).await, 0);

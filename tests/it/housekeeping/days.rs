@@ -18,6 +18,7 @@ pub(super) async fn age(bed: &Bed) {
         ))
         .await
         .unwrap();
+    bed.days_moved().await;
 }
 
 /// Everything is delivered, every lane idle.
@@ -105,6 +106,7 @@ async fn an_event_that_is_committed_while_its_day_is_about_to_go_is_kept() {
     .await;
     late.batch_execute("COMMIT").await.unwrap();
     assert_eq!(dropped.await.unwrap(), "needed");
+    bed.days_moved().await;
     let worker = bed.worker().await;
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [2]);

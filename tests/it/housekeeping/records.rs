@@ -79,6 +79,7 @@ async fn an_outcome_stays_as_long_as_its_event() {
         )
         .await
         .unwrap();
+    bed.days_moved().await;
     outcomes(&bed, 1, 1, 50).await;
     let state = "SELECT count(*) FROM lanekeeper.message WHERE state = 'dropped'";
     assert_eq!(bed.count(state).await, 1);

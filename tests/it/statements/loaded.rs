@@ -16,7 +16,7 @@ const LANES: i32 = 100;
 struct Holder {
     observed: Observed,
     claim: tokio_postgres::Statement,
-    fetch: tokio_postgres::Statement,
+    fetch: fetch::Fetch,
     settle: tokio_postgres::Statement,
     unlock: tokio_postgres::Statement,
     connection_id: i64,

@@ -7,6 +7,7 @@ mod gist;
 mod housekeeping;
 mod loaded;
 mod plans;
+mod recent;
 mod steps;
 mod tokens;
 

@@ -6,9 +6,10 @@ use super::Change::{Rust, Sql};
 use super::Row;
 
 /// The look at the log of a settlement that would let its lane go idle.
-const LOOK: &str = "(h.requeued_after IS NOT NULL OR EXISTS (
-               SELECT FROM lanekeeper.event AS e
-               WHERE e.session_id = p_sessions[h.i] AND e.seq > p_cursors[h.i] AND e.day >= p_days[h.i])) AS more";
+const LOOK: &str = "v_requeued[n] OR EXISTS (
+                               SELECT FROM lanekeeper.recent_event AS e
+                               WHERE e.session_id = p_sessions[ords[n]] AND e.seq > p_cursors[ords[n]]
+                                 AND e.day >= p_days[ords[n]])";
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -399,14 +400,13 @@ pub const ROWS: &[Row] = &[
             &[
                 ("    v_hit    boolean[];\n", "    v_hit    boolean[];\n    v_more   boolean[];\n"),
                 (
-                    "ELSE false END)\n    INTO v_locked\n",
-                    "ELSE false END),
-                     array_agg(EXISTS (
+                    "    INTO v_locked, v_since\n",
+                    "  , array_agg(EXISTS (
                          SELECT FROM lanekeeper.event AS e
                          WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= p_days[i]))
-                     INTO v_locked, v_more\n",
+                     INTO v_locked, v_since, v_more\n",
                 ),
-                (LOOK, "(h.requeued_after IS NOT NULL OR v_more[h.i]) AS more"),
+                (LOOK, "v_requeued[n] OR v_more[ords[n]]"),
             ],
         ),
         test: "statements::tokens::the_log_is_looked_at_when_the_append_lock_is_taken",
@@ -415,7 +415,7 @@ pub const ROWS: &[Row] = &[
         name: "IdleWithoutALook",
         invariant: 13,
         without: "a lane goes idle only where the log has nothing newer",
-        change: Sql("settle", &[(LOOK, "h.requeued_after IS NOT NULL AS more")]),
+        change: Sql("settle", &[(LOOK, "v_requeued[n]")]),
         test: "engine::idle::a_committed_event_does_not_wait_for_an_append_that_is_open",
     },
     Row {
