@@ -121,6 +121,24 @@ BEGIN
 END
 $$;
 
+-- When the first event behind the cursor was appended. Index: event's primary key.
+CREATE FUNCTION lanekeeper.first_event_at(p_session_id bigint, p_cursor bigint, p_cursor_day date) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = ''
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM lanekeeper.recent_since AS r WHERE r.since <= p_cursor_day) THEN
+        RETURN (
+            SELECT e.created_at FROM lanekeeper.recent_event AS e
+            WHERE e.session_id = p_session_id AND e.seq > p_cursor AND e.day >= p_cursor_day
+            ORDER BY e.seq LIMIT 1);
+    END IF;
+    RETURN (
+        SELECT e.created_at FROM lanekeeper.event AS e
+        WHERE e.session_id = p_session_id AND e.seq > p_cursor AND e.day >= p_cursor_day
+        ORDER BY e.seq LIMIT 1);
+END
+$$;
+
 -- Whether an event of these types is behind the cursor, up to p_newest.
 CREATE OR REPLACE FUNCTION lanekeeper.has_matching(
     p_session_id bigint, p_cursor bigint, p_cursor_day date, p_newest bigint, p_types text[]
@@ -1031,4 +1049,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION lanekeeper.move_recent, lanekeeper.require_recent FROM PUBLIC;
+REVOKE ALL ON FUNCTION lanekeeper.move_recent, lanekeeper.require_recent, lanekeeper.first_event_at FROM PUBLIC;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::route::Route;
 use super::shared::Shared;
 use crate::mutation::Mutation;
 use crate::store::claim::Bound;
@@ -181,7 +182,15 @@ async fn look(
     floors: &mut Floors,
     whole: bool,
 ) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
-    let routes: Vec<i32> = shared.routes().iter().map(|route| route.id()).collect();
+    // One that a limit or a breaker shuts for longer is not walked.
+    let soon = Instant::now() + EVERY;
+    let open = |route: &&Arc<Route>| route.opens_at(&shared.limiter).is_none_or(|at| at < soon);
+    let routes: Vec<i32> = shared
+        .routes()
+        .iter()
+        .filter(open)
+        .map(|route| route.id())
+        .collect();
     if routes.is_empty() || Mutation::NoLookBehind.is_on() {
         return Ok(true);
     }

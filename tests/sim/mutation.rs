@@ -64,10 +64,11 @@ fn a_settlement_without_its_compare_and_set() {
 fn a_lane_that_goes_idle_without_a_look_at_the_log() {
     let mutation = Mutation {
         function: "settle",
-        text: "p_operations[h.i] = 2 AND (h.requeued_after IS NOT NULL OR EXISTS (
-               SELECT FROM lanekeeper.event AS e
-               WHERE e.session_id = p_sessions[h.i] AND e.seq > p_cursors[h.i] AND e.day >= p_days[h.i])) AS more",
-        instead: "p_operations[h.i] = 2 AND h.requeued_after IS NOT NULL AS more",
+        text: "v_requeued[n] OR EXISTS (
+                               SELECT FROM lanekeeper.recent_event AS e
+                               WHERE e.session_id = p_sessions[ords[n]] AND e.seq > p_cursors[ords[n]]
+                                 AND e.day >= p_days[ords[n]])",
+        instead: "v_requeued[n]",
         says: "not More",
     };
     mutation.is_found();

@@ -1,6 +1,7 @@
 -- Purpose: how each subscription stands, at a cost that does not depend on backlog or history.
 -- Looks at lanes with a token, held or parked ones, at most $1 of each kind per subscription; all
--- others are at rest. `partial`: there are more than that. Indexes: ready's and event's primary keys, progress_parked,
+-- others are at rest. `partial`: there are more than that. Indexes: ready's and event's primary keys (by functions:
+-- a plan of this statement's own would have every partition), progress_parked,
 -- lane_by_subscription. Rows: at most $2. Lanes are counted up to $3 per subscription.
 WITH held AS MATERIALIZED (
     SELECT h.lane_id, l.subscription_id
@@ -45,12 +46,8 @@ CROSS JOIN LATERAL (
             FROM lanekeeper.progress AS p WHERE p.lane_id = w.lane_id ORDER BY p.version DESC LIMIT 1
         ) AS p
         CROSS JOIN LATERAL (
-            SELECT (SELECT e.seq FROM lanekeeper.event AS e
-                    WHERE e.session_id = l.session_id AND e.day >= p.cursor_day
-                    ORDER BY e.seq DESC LIMIT 1) AS newest,
-                   (SELECT e.created_at FROM lanekeeper.event AS e
-                    WHERE e.session_id = l.session_id AND e.seq > p.cursor AND e.day >= p.cursor_day
-                    ORDER BY e.seq LIMIT 1) AS oldest_at
+            SELECT (SELECT n.seq FROM lanekeeper.newest_event(l.session_id, (now() AT TIME ZONE 'UTC')::date) AS n) AS newest,
+                   lanekeeper.first_event_at(l.session_id, p.cursor, p.cursor_day) AS oldest_at
             -- Keeps the two reads from being copied to every place that uses them.
             OFFSET 0
         ) AS e

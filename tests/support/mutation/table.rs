@@ -126,6 +126,23 @@ pub const ROWS: &[Row] = &[
         test: "engine::poison::a_poisoned_session_and_a_thousand_blocked_lanes_cost_the_others_nothing",
     },
     Row {
+        name: "RecentPartNotChecked",
+        invariant: 4,
+        without: "a fetch of the recent part is refused where a lane begins before it",
+        change: Sql("require_recent", &[("IF NOT EXISTS", "IF false AND NOT EXISTS")]),
+        test: "statements::recent::a_backlog_of_many_days_is_delivered_in_order",
+    },
+    Row {
+        name: "DayOfBusyLanes",
+        invariant: 4,
+        without: "a token has the day of its event only where the lane was idle",
+        change: Sql(
+            "enqueue",
+            &[("CASE WHEN p.cursor >= enqueue.seq - 1 THEN v_day END", "v_day")],
+        ),
+        test: "statements::recent::a_lane_with_an_old_backlog_is_claimed_from_its_own_day",
+    },
+    Row {
         name: "CursorBeforeDelivery",
         invariant: 4,
         without: "the cursor moves after the delivery",
@@ -417,6 +434,13 @@ pub const ROWS: &[Row] = &[
         without: "a lane goes idle only where the log has nothing newer",
         change: Sql("settle", &[(LOOK, "v_requeued[n]")]),
         test: "engine::idle::a_committed_event_does_not_wait_for_an_append_that_is_open",
+    },
+    Row {
+        name: "OldBacklogForgotten",
+        invariant: 13,
+        without: "where a lane's day is before the recent part, the whole log is asked",
+        change: Sql("settle", &[("IF v_old THEN", "IF false THEN")]),
+        test: "statements::recent::a_lane_is_not_idle_while_it_has_events_from_before_the_recent_part",
     },
     Row {
         name: "NoLookBehind",
