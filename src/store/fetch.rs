@@ -1,11 +1,17 @@
 //! Reading the next events of held lanes.
 
+mod arrival;
+
+use std::pin::pin;
+
+use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use jiff::civil::Date;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient, Statement};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, GenericClient, Row, Statement};
 use uuid::Uuid;
 
+use self::arrival::Arrival;
 use super::StoreError;
 
 pub const FETCH: &str = include_str!("sql/fetch.sql");
@@ -38,6 +44,21 @@ pub struct FetchedEvent {
 }
 
 impl FetchedEvent {
+    /// Its columns follow the position's place.
+    fn of(row: &Row) -> Self {
+        Self {
+            seq: row.get(1),
+            day: row.get(2),
+            message_id: row.get(3),
+            event_type: row.get(4),
+            created_at: row.get(5),
+            size: row.get(6),
+            matched: row.get(7),
+            payload: row.get(8),
+            headers: row.get(9),
+        }
+    }
+
     /// Bytes that it occupies here.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -78,6 +99,25 @@ pub async fn fetch(
     rows: i64,
     inline_bytes: i32,
 ) -> Result<Vec<Vec<FetchedEvent>>, StoreError> {
+    let mut batches: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
+    let give = |at: usize, events| batches[at] = events;
+    fetch_each(client, statement, positions, rows, inline_bytes, give).await?;
+    Ok(batches)
+}
+
+/// The same, where each position's events are given as soon as they are there, by its place among the positions:
+/// once for each, also where there are none. It may get fewer than there are.
+///
+/// # Errors
+/// Nothing was changed. Positions that were given nothing by then are given nothing any more.
+pub async fn fetch_each(
+    client: &Client,
+    statement: &Statement,
+    positions: &[Position],
+    rows: i64,
+    inline_bytes: i32,
+    give: impl FnMut(usize, Vec<FetchedEvent>),
+) -> Result<(), StoreError> {
     let sessions: Vec<i64> = positions
         .iter()
         .map(|position| position.session_id)
@@ -94,37 +134,25 @@ pub async fn fetch(
     let mut distinct = subscriptions.clone();
     distinct.sort_unstable();
     distinct.dedup();
-    let found = client
-        .query(
-            statement,
-            &[
-                &sessions,
-                &cursors,
-                &days,
-                &subscriptions,
-                &rows,
-                &inline_bytes,
-                &distinct,
-            ],
-        )
-        .await
-        .map_err(StoreError::on("fetching events"))?;
-    let mut events: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
-    for row in &found {
-        let ord = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");
-        events[ord - 1].push(FetchedEvent {
-            seq: row.get(1),
-            day: row.get(2),
-            message_id: row.get(3),
-            event_type: row.get(4),
-            created_at: row.get(5),
-            size: row.get(6),
-            matched: row.get(7),
-            payload: row.get(8),
-            headers: row.get(9),
-        });
+    let parameters: [&(dyn ToSql + Sync); 7] = [
+        &sessions,
+        &cursors,
+        &days,
+        &subscriptions,
+        &rows,
+        &inline_bytes,
+        &distinct,
+    ];
+    let failed = || StoreError::on("fetching events");
+    let found = client.query_raw(statement, parameters).await;
+    let mut found = pin!(found.map_err(failed())?);
+    let mut arrival = Arrival::new(positions, give);
+    while let Some(row) = found.try_next().await.map_err(failed())? {
+        let place = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");
+        arrival.row(place - 1, FetchedEvent::of(&row));
     }
-    Ok(events)
+    arrival.end();
+    Ok(())
 }
 
 /// A payload that did not come with its batch.

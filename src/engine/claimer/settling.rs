@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Reply, Request, Session, SessionError};
+use super::{Batch, Reply, Request, Session, SessionError};
 use crate::crash_point::CrashPoint;
 #[cfg(feature = "crash-points")]
 use crate::mutation::Mutation;
@@ -215,12 +215,10 @@ impl Session<'_> {
                 Settled::More => batches.next().unwrap_or_default(),
                 _ => Vec::new(),
             };
-            let share = self.share(&events);
             // A lane that is gone lost its claim; the next holder delivers these events.
             let _ = reply.send(Reply {
                 settled: *result,
-                events,
-                share,
+                batch: Batch::new(events, &self.shared.budget),
             });
         }
         Ok(())
