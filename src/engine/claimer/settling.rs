@@ -49,6 +49,7 @@ impl Session<'_> {
 
     pub(super) async fn handle(&mut self, mut requests: Vec<Request>) -> Result<(), SessionError> {
         self.gather(&mut requests).await;
+        let mut routes = self.shared.routes();
         let mut lanes = Vec::with_capacity(requests.len());
         let mut replies = Vec::with_capacity(requests.len());
         for request in requests {
@@ -60,6 +61,7 @@ impl Session<'_> {
                     reply,
                 } => {
                     self.suspect(lane_id, version, crashes).await?;
+                    routes = self.shared.routes();
                     // The lane may be gone by now; then nobody needs the answer.
                     let _ = reply.send(true);
                 }
@@ -72,8 +74,7 @@ impl Session<'_> {
                     let Some(held) = self.holdings.get(settlement.lane_id) else {
                         continue;
                     };
-                    let current = self.shared.routes();
-                    let current = current.get(subscription_id);
+                    let current = routes.get(subscription_id);
                     if settlement.operation == Operation::Finish
                         && !current.is_some_and(|route| Arc::ptr_eq(route, &held.route))
                     {
