@@ -35,8 +35,7 @@ use tokio::time::{Instant, sleep};
 pub(super) use self::read::{Unread, read_letter};
 
 use self::pacing::Turn;
-use super::budget::Share;
-use super::claimer::{LaneContext, Reply, Request};
+use super::claimer::{Batch, LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
 use super::handler::Destination;
 use super::pace::Place;
@@ -62,12 +61,10 @@ const BUSY_DELAY: Duration = Duration::from_millis(250);
 /// Until a payload that could not be read is tried again.
 const UNREAD_DELAY: Duration = Duration::from_secs(1);
 
-/// A lane that was claimed, with its first events.
+/// A lane that was claimed.
 pub struct Lane {
     pub claimed: ClaimedLane,
     pub route: Arc<Route>,
-    pub events: Vec<FetchedEvent>,
-    pub share: Share,
     /// Where there is a limit.
     pub place: Option<Arc<Place>>,
 }
@@ -83,12 +80,12 @@ enum Ending {
     Lost,
 }
 
-/// Runs lanes of one connection until each is let go or the claim is lost.
-pub async fn run(lanes: Vec<Lane>, context: Arc<LaneContext>) {
+/// Runs lanes of one connection, each with its first events, until each is let go or the claim is lost.
+pub async fn run(lanes: Vec<(Lane, Batch)>, context: Arc<LaneContext>) {
     let _guard = PanicGuard(&context.trust);
     let running: FuturesUnordered<_> = lanes
         .into_iter()
-        .map(|lane| run_one(lane, &context))
+        .map(|(lane, batch)| run_one(lane, batch, &context))
         .collect();
     tokio::select! {
         biased;
@@ -98,12 +95,10 @@ pub async fn run(lanes: Vec<Lane>, context: Arc<LaneContext>) {
     }
 }
 
-async fn run_one(lane: Lane, context: &LaneContext) {
+async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
     let Lane {
         claimed,
         route,
-        events,
-        share,
         place,
     } = lane;
     let Destination::Adapter(adapter) = &route.destination else {
@@ -125,8 +120,9 @@ async fn run_one(lane: Lane, context: &LaneContext) {
         filtered: 0,
         claimed_at: now,
         settled_at: now,
+        sent_at: now,
     };
-    runner.drive(events, share).await;
+    runner.drive(batch).await;
 }
 
 struct Runner<'a> {
@@ -145,20 +141,25 @@ struct Runner<'a> {
     filtered: u64,
     claimed_at: Instant,
     settled_at: Instant,
+    /// When the last delivery was answered.
+    sent_at: Instant,
 }
 
 impl Runner<'_> {
-    async fn drive(&mut self, events: Vec<FetchedEvent>, share: Share) {
+    async fn drive(&mut self, batch: Batch) {
         if self.claimed.parked || !self.claimed.retry_in.is_zero() {
             // The lane's own token is elsewhere: in the future, or with whoever unparks it.
             self.settle(Stop::new(Operation::Discard)).await;
             return;
         }
-        let mut batch = Some((events, share));
+        let mut next = Some(batch);
         let mut busy = BUSY_WAITS_MS.iter();
         loop {
-            let ending = match batch.take() {
-                Some((events, _share)) => self.deliver(events).await,
+            let ending = match next.take() {
+                Some(Batch {
+                    events,
+                    share: _share,
+                }) => self.deliver(events).await,
                 None => Ending::Passed,
             };
             let stop = match ending {
@@ -177,10 +178,9 @@ impl Runner<'_> {
             match self.settle(stop).await {
                 Some(Reply {
                     settled: Settled::More,
-                    events,
-                    share,
+                    batch,
                 }) => {
-                    batch = Some((events, share));
+                    next = Some(batch);
                     busy = BUSY_WAITS_MS.iter();
                 }
                 Some(Reply {
@@ -223,7 +223,9 @@ impl Runner<'_> {
                 },
             }
             self.delivered += 1;
-            let due = self.settled_at.elapsed() > SETTLE_EVERY || self.progress.must_settle();
+            // By the clock's last reading: what is not sent takes no time.
+            let due = self.sent_at.saturating_duration_since(self.settled_at) > SETTLE_EVERY;
+            let due = due || self.progress.must_settle();
             if due && let Err(ending) = self.keep().await {
                 return ending;
             }
@@ -329,9 +331,6 @@ impl Runner<'_> {
                 Err(ending) => return ending,
             }
         };
-        if !self.context.trust.holds() {
-            return Ending::Lost;
-        }
         #[cfg(feature = "crash-points")]
         if Mutation::CursorBeforeDelivery.is_on() {
             self.progress.pass(seq, day);

@@ -50,9 +50,9 @@ impl Trust {
         self.origin + Duration::from_micros(self.confirmed.load(Ordering::Relaxed)) + self.window
     }
 
-    /// Whether a delivery may start now.
-    pub fn holds(&self) -> bool {
-        if Instant::now() >= self.deadline() {
+    /// Whether a delivery may start now, at the time that the caller has just read.
+    pub fn holds(&self, now: Instant) -> bool {
+        if now >= self.deadline() {
             // Whoever is told no gives its lane up: no late answer may revive the trust after that.
             self.lose();
         }
@@ -98,9 +98,9 @@ mod tests {
         // The answer is 2 s old when it arrives: it confirms the time of asking, no later one.
         trust.confirm(asked_at);
         tokio::time::advance(Duration::from_millis(5_900)).await;
-        assert!(trust.holds());
+        assert!(trust.holds(Instant::now()));
         tokio::time::advance(Duration::from_millis(200)).await;
-        assert!(!trust.holds());
+        assert!(!trust.holds(Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -108,7 +108,7 @@ mod tests {
         let trust = Trust::new(Duration::from_secs(8));
         trust.watch().await;
         assert!(trust.lost().is_cancelled());
-        assert!(!trust.holds());
+        assert!(!trust.holds(Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -116,6 +116,6 @@ mod tests {
         let trust = Trust::new(Duration::from_secs(1));
         trust.watch().await;
         trust.confirm(Instant::now());
-        assert!(!trust.holds());
+        assert!(!trust.holds(Instant::now()));
     }
 }

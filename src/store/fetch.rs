@@ -1,16 +1,21 @@
 //! Reading the next events of held lanes: of the recent part of the log where that has all they need, else of
 //! the whole log, whose plan has every partition.
 
+mod arrival;
+
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 
+use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use tokio::sync::OnceCell;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient, Statement};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, GenericClient, Row, Statement};
 use uuid::Uuid;
 
+use self::arrival::Arrival;
 use super::StoreError;
 
 const FETCHING: &str = "fetching events";
@@ -44,6 +49,21 @@ pub struct FetchedEvent {
 }
 
 impl FetchedEvent {
+    /// Its columns follow the position's place.
+    fn of(row: &Row) -> Self {
+        Self {
+            seq: row.get(1),
+            day: row.get(2),
+            message_id: row.get(3),
+            event_type: row.get(4),
+            created_at: row.get(5),
+            size: row.get(6),
+            matched: row.get(7),
+            payload: row.get(8),
+            headers: row.get(9),
+        }
+    }
+
     /// Bytes that it occupies here.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -96,7 +116,7 @@ impl Fetch {
         let statement = || async {
             let statement = FETCH
                 .replace("lanekeeper.recent_event", "lanekeeper.event")
-                .replace("lanekeeper.require_recent($8)", "(SELECT $8::date)");
+                .replace("lanekeeper.require_recent($8)", "$8::date IS NOT NULL");
             prepare_on(client, &statement).await
         };
         self.all.get_or_try_init(statement).await
@@ -127,9 +147,38 @@ pub async fn fetch(
     rows: i64,
     inline_bytes: i32,
 ) -> Result<Vec<Vec<FetchedEvent>>, StoreError> {
+    let mut batches: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
+    let give = |at: usize, events| batches[at] = events;
+    fetch_each(client, fetch, positions, rows, inline_bytes, give).await?;
+    Ok(batches)
+}
+
+/// The same, where each position's events are given as soon as they are there, by its place among the positions:
+/// once for each, also where there are none. It may get fewer than there are.
+///
+/// # Errors
+/// Nothing was changed. Positions that were given nothing by then are given nothing any more.
+pub async fn fetch_each(
+    client: &Client,
+    fetch: &Fetch,
+    positions: &[Position],
+    rows: i64,
+    inline_bytes: i32,
+    mut give: impl FnMut(usize, Vec<FetchedEvent>),
+) -> Result<(), StoreError> {
     let is_old = |position: &Position| fetch.since().is_some_and(|day| position.cursor_day < day);
     if !positions.iter().any(is_old) {
-        match read(client, &fetch.recent, positions, rows, inline_bytes).await {
+        // Refused as a whole: nothing was given then.
+        match read(
+            client,
+            &fetch.recent,
+            positions,
+            rows,
+            inline_bytes,
+            &mut give,
+        )
+        .await
+        {
             Err(error) if error.code() == Some(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE) => {
                 fetch.learn(client).await?;
             }
@@ -138,24 +187,19 @@ pub async fn fetch(
     }
     let places = 0..positions.len();
     let (old, recent): (Vec<usize>, Vec<usize>) = places.partition(|at| is_old(&positions[*at]));
-    let of =
-        |places: &[usize]| -> Vec<Position> { places.iter().map(|at| positions[*at]).collect() };
     let all = fetch.all(client).await?;
-    let mut events: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
     for (places, statement) in [(recent, &fetch.recent), (old, all)] {
         if places.is_empty() {
             continue;
         }
-        let batches = read(client, statement, &of(&places), rows, inline_bytes)
+        let some: Vec<Position> = places.iter().map(|at| positions[*at]).collect();
+        let give = |at: usize, events| give(places[at], events);
+        read(client, statement, &some, rows, inline_bytes, give)
             .await
             .map_err(StoreError::on(FETCHING))?;
-        for (at, batch) in places.iter().zip(batches) {
-            events[*at] = batch;
-        }
     }
     // It may have moved, and back too.
-    fetch.learn(client).await?;
-    Ok(events)
+    fetch.learn(client).await
 }
 
 async fn read(
@@ -164,7 +208,8 @@ async fn read(
     positions: &[Position],
     rows: i64,
     inline_bytes: i32,
-) -> Result<Vec<Vec<FetchedEvent>>, tokio_postgres::Error> {
+    give: impl FnMut(usize, Vec<FetchedEvent>),
+) -> Result<(), tokio_postgres::Error> {
     let sessions: Vec<i64> = positions
         .iter()
         .map(|position| position.session_id)
@@ -182,37 +227,24 @@ async fn read(
     let mut distinct = subscriptions.clone();
     distinct.sort_unstable();
     distinct.dedup();
-    let found = client
-        .query(
-            statement,
-            &[
-                &sessions,
-                &cursors,
-                &days,
-                &subscriptions,
-                &rows,
-                &inline_bytes,
-                &distinct,
-                &oldest,
-            ],
-        )
-        .await?;
-    let mut events: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
-    for row in &found {
-        let ord = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");
-        events[ord - 1].push(FetchedEvent {
-            seq: row.get(1),
-            day: row.get(2),
-            message_id: row.get(3),
-            event_type: row.get(4),
-            created_at: row.get(5),
-            size: row.get(6),
-            matched: row.get(7),
-            payload: row.get(8),
-            headers: row.get(9),
-        });
+    let parameters: [&(dyn ToSql + Sync); 8] = [
+        &sessions,
+        &cursors,
+        &days,
+        &subscriptions,
+        &rows,
+        &inline_bytes,
+        &distinct,
+        &oldest,
+    ];
+    let mut found = pin!(client.query_raw(statement, parameters).await?);
+    let mut arrival = Arrival::new(positions, give);
+    while let Some(row) = found.try_next().await? {
+        let place = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");
+        arrival.row(place - 1, FetchedEvent::of(&row));
     }
-    Ok(events)
+    arrival.end();
+    Ok(())
 }
 
 /// A payload that did not come with its batch.

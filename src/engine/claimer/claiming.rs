@@ -1,4 +1,5 @@
-//! Taking lanes: what there is room for, in one claim and one fetch.
+//! Taking lanes: what there is room for, in one claim and one fetch. Lanes whose events have come start while
+//! the server reads those of the others.
 
 use std::sync::Arc;
 
@@ -8,13 +9,14 @@ use tokio::try_join;
 use super::held::Held;
 use super::{Session, SessionError};
 use crate::crash_point::CrashPoint;
-use crate::engine::budget::Share;
+use crate::engine::budget::Budget;
+use crate::engine::claimer::{Batch, LaneContext};
 use crate::engine::lane::{self, Lane};
 use crate::engine::places::Places;
 use crate::engine::route::RouteTable;
 #[cfg(feature = "crash-points")]
 use crate::mutation::Mutation;
-use crate::store::claim::{self, Claimed, RouteWalk};
+use crate::store::claim::{self, Claimed, ClaimedLane, RouteWalk};
 use crate::store::fetch::{self, FetchedEvent, Position};
 
 /// Lanes taken in one claim: enough to spread its cost, few enough to share a backlog fairly.
@@ -169,18 +171,34 @@ impl Session<'_> {
                 subscription_id: lane.token.route,
             })
             .collect();
+        let lanes = self.take(claim_id, claimed, routes, &mut places);
+        // Nothing claims with what is left of them.
+        drop(places);
         CrashPoint::Claimed.pass();
-        let batches = self.fetch(&positions).await?;
-        CrashPoint::Fetched.pass();
+        let mut starting = Starting::new(lanes, &self.context, &self.shared.budget);
+        self.fetch_each(&positions, |at, events| starting.has_events(at, events))
+            .await?;
         #[cfg(feature = "crash-points")]
         if Mutation::TransactionHeld.is_on() {
             let begun = self.client.batch_execute("BEGIN").await;
             begun.map_err(crate::store::StoreError::on("holding a transaction"))?;
         }
+        starting.start();
+        Ok(())
+    }
+
+    /// Enters what was claimed as held. Before its events are fetched: the claims of other connections pass it
+    /// over from now on.
+    fn take(
+        &mut self,
+        claim_id: i64,
+        claimed: Claimed,
+        routes: &RouteTable,
+        places: &mut Places,
+    ) -> Vec<Option<Lane>> {
         let mark_after = self.shared.settings.mark_after;
         let mark_at = Instant::now() + mark_after;
-        let mut lanes = Vec::with_capacity(LANES_PER_TASK);
-        for (claimed, events) in claimed.lanes.into_iter().zip(batches) {
+        let take = |claimed: ClaimedLane| {
             let Some(route) = routes.get(claimed.token.route) else {
                 unreachable!("only active routes are walked")
             };
@@ -199,29 +217,13 @@ impl Session<'_> {
                     mark_after,
                 },
             );
-            let share = self.share(&events);
-            lanes.push(Lane {
+            Some(Lane {
                 claimed,
                 route: Arc::clone(route),
-                events,
-                share,
                 place,
-            });
-            if lanes.len() == LANES_PER_TASK {
-                self.run_lanes(std::mem::replace(
-                    &mut lanes,
-                    Vec::with_capacity(LANES_PER_TASK),
-                ));
-            }
-        }
-        self.run_lanes(lanes);
-        Ok(())
-    }
-
-    fn run_lanes(&self, lanes: Vec<Lane>) {
-        if !lanes.is_empty() {
-            tokio::spawn(lane::run(lanes, Arc::clone(&self.context)));
-        }
+            })
+        };
+        claimed.lanes.into_iter().map(take).collect()
     }
 
     /// The next events of lanes that are held.
@@ -229,14 +231,26 @@ impl Session<'_> {
         &self,
         positions: &[Position],
     ) -> Result<Vec<Vec<FetchedEvent>>, SessionError> {
+        let mut batches: Vec<Vec<FetchedEvent>> = positions.iter().map(|_| Vec::new()).collect();
+        self.fetch_each(positions, |at, events| batches[at] = events)
+            .await?;
+        Ok(batches)
+    }
+
+    /// The same, each lane's as soon as they are there.
+    async fn fetch_each(
+        &self,
+        positions: &[Position],
+        give: impl FnMut(usize, Vec<FetchedEvent>),
+    ) -> Result<(), SessionError> {
         let rows = i64::try_from(self.rows_per_lane(positions.len())).unwrap_or(i64::MAX);
         let asked_at = Instant::now();
         let (client, statement) = (&self.client, &self.statements.fetch);
-        let fetching = fetch::fetch(client, statement, positions, rows, INLINE_BYTES);
-        let fetched = self.ask(asked_at, fetching).await?;
+        let fetching = fetch::fetch_each(client, statement, positions, rows, INLINE_BYTES, give);
+        self.ask(asked_at, fetching).await?;
         let took = asked_at.elapsed().as_secs_f64();
         self.shared.instruments.fetch_duration.record(took, &[]);
-        Ok(fetched)
+        Ok(())
     }
 
     /// Events to fetch per lane so that even payloads of the largest inline size fit what memory is
@@ -247,10 +261,44 @@ impl Session<'_> {
         // Small events are the rule: four times as many, and one fetch may pass the bound.
         (fitting * 4).clamp(1, self.shared.settings.batch)
     }
+}
 
-    pub(super) fn share(&self, events: &[FetchedEvent]) -> Share {
-        self.shared
-            .budget
-            .take(events.iter().map(FetchedEvent::memory).sum())
+/// Claimed lanes whose events are on their way. Those that have them start in groups, and what is dropped before it
+/// started is held by nothing but its connection.
+struct Starting<'a> {
+    lanes: Vec<Option<Lane>>,
+    group: Vec<(Lane, Batch)>,
+    context: &'a Arc<LaneContext>,
+    budget: &'a Arc<Budget>,
+}
+
+impl<'a> Starting<'a> {
+    fn new(
+        lanes: Vec<Option<Lane>>,
+        context: &'a Arc<LaneContext>,
+        budget: &'a Arc<Budget>,
+    ) -> Self {
+        Self {
+            lanes,
+            group: Vec::with_capacity(LANES_PER_TASK),
+            context,
+            budget,
+        }
+    }
+
+    fn has_events(&mut self, at: usize, events: Vec<FetchedEvent>) {
+        let lane = self.lanes[at].take().expect("events are given once");
+        if self.group.len() == LANES_PER_TASK {
+            self.start();
+        }
+        self.group.push((lane, Batch::new(events, self.budget)));
+    }
+
+    fn start(&mut self) {
+        if !self.group.is_empty() {
+            CrashPoint::Fetched.pass();
+            let group = std::mem::replace(&mut self.group, Vec::with_capacity(LANES_PER_TASK));
+            tokio::spawn(lane::run(group, Arc::clone(self.context)));
+        }
     }
 }

@@ -24,11 +24,12 @@ use tokio_postgres::{Client, Statement};
 
 pub(super) use self::claiming::INLINE_BYTES;
 use self::held::Holdings;
-use super::budget::Share;
+use super::budget::{Budget, Share};
 use super::shared::Shared;
 use super::trust::Trust;
 use super::walk::{Kind, Walks};
 use crate::crash_point::CrashPoint;
+use crate::store::fetch::FetchedEvent;
 use crate::store::lane_connection::{self, OpenError, Opened};
 use crate::store::settle::{self, Settled, Settlement};
 use crate::store::{ErrorClass, StoreError, claim, fetch, worker};
@@ -60,8 +61,25 @@ pub enum Request {
 /// What a settlement came to; with [`Settled::More`], the lane's next events.
 pub struct Reply {
     pub settled: Settled,
-    pub events: Vec<fetch::FetchedEvent>,
-    pub share: Share,
+    pub batch: Batch,
+}
+
+/// A lane's next events, counted as memory while they are on their way to their delivery.
+#[derive(Default)]
+pub struct Batch {
+    pub events: Vec<FetchedEvent>,
+    /// `None`: there is nothing to count.
+    pub share: Option<Share>,
+}
+
+impl Batch {
+    fn new(events: Vec<FetchedEvent>, budget: &Arc<Budget>) -> Self {
+        let bytes = events.iter().map(FetchedEvent::memory).sum();
+        Self {
+            share: (bytes > 0).then(|| budget.take(bytes)),
+            events,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

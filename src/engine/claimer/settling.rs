@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Reply, Request, Session, SessionError};
+use super::{Batch, Reply, Request, Session, SessionError};
 use crate::crash_point::CrashPoint;
 #[cfg(feature = "crash-points")]
 use crate::mutation::Mutation;
@@ -49,6 +49,7 @@ impl Session<'_> {
 
     pub(super) async fn handle(&mut self, mut requests: Vec<Request>) -> Result<(), SessionError> {
         self.gather(&mut requests).await;
+        let mut routes = self.shared.routes();
         let mut lanes = Vec::with_capacity(requests.len());
         let mut replies = Vec::with_capacity(requests.len());
         for request in requests {
@@ -60,6 +61,7 @@ impl Session<'_> {
                     reply,
                 } => {
                     self.suspect(lane_id, version, crashes).await?;
+                    routes = self.shared.routes();
                     // The lane may be gone by now; then nobody needs the answer.
                     let _ = reply.send(true);
                 }
@@ -72,8 +74,7 @@ impl Session<'_> {
                     let Some(held) = self.holdings.get(settlement.lane_id) else {
                         continue;
                     };
-                    let current = self.shared.routes();
-                    let current = current.get(subscription_id);
+                    let current = routes.get(subscription_id);
                     if settlement.operation == Operation::Finish
                         && !current.is_some_and(|route| Arc::ptr_eq(route, &held.route))
                     {
@@ -215,12 +216,10 @@ impl Session<'_> {
                 Settled::More => batches.next().unwrap_or_default(),
                 _ => Vec::new(),
             };
-            let share = self.share(&events);
             // A lane that is gone lost its claim; the next holder delivers these events.
             let _ = reply.send(Reply {
                 settled: *result,
-                events,
-                share,
+                batch: Batch::new(events, &self.shared.budget),
             });
         }
         Ok(())

@@ -17,7 +17,8 @@ use crate::telemetry::Tracing;
 use crate::telemetry::span::DeliverySpan;
 
 impl Runner<'_> {
-    /// Hands the head to the adapter. Ended where the worker stops waiting for it.
+    /// Hands the head to the adapter. Ended where its connection's locks are believed in no more, and where the
+    /// worker stops waiting for it.
     pub(super) async fn send(&mut self, event: &Event) -> Result<Verdict, Ending> {
         let mut delivery = Delivery {
             event,
@@ -31,8 +32,11 @@ impl Runner<'_> {
         if tracing == Tracing::Propagated {
             delivery.trace = span.as_ref().map(DeliverySpan::context);
         }
-        CrashPoint::Delivering.pass();
         let began = Instant::now();
+        if !self.context.trust.holds(began) {
+            return Err(Ending::Lost);
+        }
+        CrashPoint::Delivering.pass();
         let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
         let verdict = {
             let mut delivering = pin!(delivering);
@@ -54,9 +58,11 @@ impl Runner<'_> {
             error: "the adapter panicked; see the worker's log".to_owned(),
             after: None,
         });
+        self.sent_at = Instant::now();
+        let took = self.sent_at.duration_since(began);
         self.route
             .instruments
-            .attempted(&verdict, began.elapsed().as_secs_f64());
+            .attempted(&verdict, took.as_secs_f64());
         if let Some(span) = span {
             span.end(&verdict);
         }

@@ -11,8 +11,8 @@ SELECT i, e.seq, e.day, e.message_id, e.event_type, e.created_at, e.size,
        f.events IS NULL OR e.event_type = ANY (f.events) AS matched,
        CASE WHEN e.size <= $6 AND (f.events IS NULL OR e.event_type = ANY (f.events)) THEN e.payload END AS payload,
        CASE WHEN f.events IS NULL OR e.event_type = ANY (f.events) THEN e.headers::text END AS headers
-FROM lanekeeper.require_recent($8) AS all_there
-CROSS JOIN generate_series(1, cardinality($1::bigint[])) AS i
+-- Asked here it is asked also where there is no event.
+FROM generate_series(1, CASE WHEN lanekeeper.require_recent($8) THEN cardinality($1::bigint[]) END) AS i
 JOIN filter AS f ON f.subscription_id = ($4::int[])[i]
 CROSS JOIN LATERAL (
     SELECT e.seq, e.day, e.message_id, e.event_type, e.created_at, e.size, e.payload, e.headers

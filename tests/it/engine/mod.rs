@@ -3,6 +3,7 @@
 pub mod bed;
 
 mod appending;
+mod arriving;
 mod bounds;
 mod chaos;
 mod claims;
