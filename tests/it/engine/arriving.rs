@@ -5,10 +5,11 @@ use lanekeeper::engine::WorkerSettings;
 use super::bed::{Bed, LIMIT};
 use crate::support::{Line, Protocol, Proxy, Upstream, wait_until};
 
-const LANES: i64 = 200;
+/// As many as one subscription delivers at once.
+const LANES: i64 = 64;
 /// Of each event: all of them take seconds at the line's pace.
 const PAYLOAD_BYTES: i32 = 3_000;
-const BYTES_PER_S: u32 = 400_000;
+const BYTES_PER_S: u32 = 200_000;
 
 /// The connection ends where some lanes of a claim are being delivered and others have no events yet. The first
 /// are dropped, and all are claimed anew: a place that either kind had kept would be missing then.
