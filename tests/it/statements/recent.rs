@@ -241,7 +241,7 @@ async fn appends_settlements_and_fetches_lock_no_partition_of_the_past() {
         let held = holder.claim(Bound::START, 10).await.lanes;
         let lanes: Vec<_> = held
             .into_iter()
-            .filter(|lane| &*lane.session == session)
+            .filter(|lane| *lane.session == session)
             .collect();
         let position = Position {
             session_id: lanes[0].session_id,
