@@ -40,7 +40,7 @@ FROM lanekeeper.event AS e WHERE e.day >= '2000-01-01'::date;
 -- Has the recent part of the log begin yesterday. Waits for nobody: where a transaction has appended and is
 -- open, it stays as it is until the next call. Returns whether it was moved.
 CREATE FUNCTION lanekeeper.move_recent() RETURNS boolean
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '50ms'
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET lock_timeout = '50ms'
 AS $$
 DECLARE
     v_since date := (clock_timestamp() AT TIME ZONE 'UTC')::date - 1;

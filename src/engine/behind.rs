@@ -7,8 +7,8 @@
 //!
 //! The question itself starts at a floor, under which nothing can appear any more: no token is there, and every
 //! transaction that could insert one got its number after the floor. For that the worker remembers at what
-//! time which number was the next. Where the server may have lost commits, which bring deleted tokens back, it
-//! starts from the beginning; and now and then anyway, since clocks may be set back.
+//! time which number was the next. Where the server may have lost commits, which bring deleted tokens back, and
+//! where its clock went back, it starts from the beginning; and now and then anyway.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,9 +103,13 @@ impl Floors {
     }
 
     /// Raises the floors by what a look at these routes saw. False where it was not the server that they
-    /// are of: they begin anew then, and what was seen above them says nothing.
+    /// are of, or its clock went back: they begin anew then, and what was seen above them says nothing.
     fn raise(&mut self, routes: &[i32], seen: &FirstTokens) -> bool {
-        if seen.server.is_none() || seen.server != self.server {
+        let set_back = self
+            .samples
+            .back()
+            .is_some_and(|(at, _)| *at > seen.asked_at);
+        if set_back || seen.server.is_none() || seen.server != self.server {
             *self = Self {
                 server: seen.server.clone(),
                 ..Self::default()
@@ -291,6 +295,16 @@ mod tests {
         assert_eq!(floors.of(ROUTE), at(10) - MARGIN);
         floors.raise(&[ROUTE], &seen(30, 250, 300, None));
         assert_eq!(floors.of(ROUTE), at(20) - MARGIN);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_begins_anew() {
+        let mut floors = floors(&[seen(100, 100, 100, None)]);
+        let back = seen(40, 200, 200, None);
+        assert!(!floors.raise(&[ROUTE], &back));
+        assert_eq!(floors.of(ROUTE), Timestamp::UNIX_EPOCH);
+        assert!(floors.raise(&[ROUTE], &back));
+        assert_eq!(floors.of(ROUTE), at(40) - MARGIN);
     }
 
     #[test]

@@ -87,11 +87,14 @@ pub struct Fetch {
 /// # Errors
 /// Where the schema lacks what it reads.
 pub async fn prepare(client: &Client) -> Result<Fetch, StoreError> {
-    Ok(Fetch {
+    let fetch = Fetch {
         recent: prepare_on(client, FETCH).await?,
         all: OnceCell::new(),
         since: Mutex::new(None),
-    })
+    };
+    // Or the first old backlog would be an error in the server's log.
+    fetch.learn(client).await?;
+    Ok(fetch)
 }
 
 async fn prepare_on(client: &Client, statement: &str) -> Result<Statement, StoreError> {

@@ -5,17 +5,18 @@ use lanekeeper::engine::WorkerSettings;
 use super::bed::{Bed, LIMIT};
 use crate::support::{Line, Protocol, Proxy, Upstream, wait_until};
 
-/// As many as one subscription delivers at once.
-const LANES: i64 = 64;
+const LANES: i64 = 200;
 /// Of each event: all of them take seconds at the line's pace.
 const PAYLOAD_BYTES: i32 = 3_000;
-const BYTES_PER_S: u32 = 200_000;
+const BYTES_PER_S: u32 = 400_000;
 
 /// The connection ends where some lanes of a claim are being delivered and others have no events yet. The first
 /// are dropped, and all are claimed anew: a place that either kind had kept would be missing then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_ends_while_events_arrive_keeps_no_lane_and_no_place() {
     let bed = Bed::new().await;
+    let all_at_once = "UPDATE lanekeeper.subscription SET concurrency = 1000";
+    bed.client.batch_execute(all_at_once).await.unwrap();
     bed.client
         .execute(
             "SELECT lanekeeper.enqueue('runs', 's' || s, 'step', to_jsonb(repeat('x', $2::int)))
