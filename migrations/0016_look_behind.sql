@@ -5,21 +5,23 @@
 -- For each route in the order given: its first due token that is there, whoever holds its lane, from the floor
 -- on; nulls where there is none. And what its caller needs to say up to where that floor may be raised:
 -- the start of this transaction; the oldest transaction that was open when the tokens were looked for, prepared
--- ones included; the number that the next one gets; and an identity of the server that changes wherever
+-- ones included; this one's own number, drawn after its start, as whatever gets a higher one does later still (the
+-- snapshot's xmax will not do: it is the number after the last that is over, and a lower one than some that are
+-- open); and an identity of the server that changes wherever
 -- committed settlements may have been lost, with a crash or a failover: what they deleted is back then. In a
 -- transaction of its own, so that its start is no later than its snapshot.
 -- Index: ready's primary key. Rows: one, of arrays.
 CREATE FUNCTION lanekeeper.first_tokens(
     IN p_routes int[], IN p_floors timestamptz[],
     OUT due_at timestamptz[], OUT token_ids bigint[], OUT lane_ids bigint[],
-    OUT asked_at timestamptz, OUT oldest_open bigint, OUT next_transaction bigint, OUT server text
+    OUT asked_at timestamptz, OUT oldest_open bigint, OUT own_transaction bigint, OUT server text
 )
-LANGUAGE sql STABLE SET search_path = '' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+LANGUAGE sql SET search_path = '' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
     SELECT array_agg(f.due_at ORDER BY u.ord), array_agg(f.id ORDER BY u.ord), array_agg(f.lane_id ORDER BY u.ord),
            now(),
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-           pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+           pg_current_xact_id()::text::bigint,
            pg_postmaster_start_time()::text || (SELECT ' ' || e.epoch::text FROM lanekeeper.server_epoch AS e)
     FROM unnest(p_routes, p_floors) WITH ORDINALITY AS u (route, floor, ord)
     LEFT JOIN LATERAL (

@@ -37,10 +37,11 @@ CREATE VIEW lanekeeper.recent_event AS
 SELECT e.session_id, e.seq, e.day, e.priority, e.size, e.created_at, e.message_id, e.event_type, e.payload, e.headers
 FROM lanekeeper.event AS e WHERE e.day >= '2000-01-01'::date;
 
--- Has the recent part of the log begin yesterday. Waits for nobody: where a transaction has appended and is
--- open, it stays as it is until the next call. Returns whether it was moved.
+-- Has the recent part of the log begin yesterday. In ten short turns, since producers queue behind a request that
+-- waits: where transactions that have appended are open each time, it stays as it is until the next call.
+-- Returns whether it was moved.
 CREATE FUNCTION lanekeeper.move_recent() RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET lock_timeout = '50ms'
+LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '50ms'
 AS $$
 DECLARE
     v_since date := (clock_timestamp() AT TIME ZONE 'UTC')::date - 1;
@@ -49,15 +50,20 @@ BEGIN
        OR NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(4)) THEN
         RETURN false;
     END IF;
-    -- This one first: readers of both count on it.
-    EXECUTE format('CREATE OR REPLACE VIEW lanekeeper.recent_since AS SELECT %L::date AS since', v_since);
-    EXECUTE format($query$
-        CREATE OR REPLACE VIEW lanekeeper.recent_event AS
-        SELECT e.session_id, e.seq, e.day, e.priority, e.size, e.created_at, e.message_id, e.event_type, e.payload, e.headers
-        FROM lanekeeper.event AS e WHERE e.day >= %L::date
-        $query$, v_since);
-    RETURN true;
-EXCEPTION WHEN lock_not_available THEN
+    FOR turn IN 1 .. 10 LOOP
+        BEGIN
+            -- This one first: readers of both count on it.
+            EXECUTE format('CREATE OR REPLACE VIEW lanekeeper.recent_since AS SELECT %L::date AS since', v_since);
+            EXECUTE format($query$
+                CREATE OR REPLACE VIEW lanekeeper.recent_event AS
+                SELECT e.session_id, e.seq, e.day, e.priority, e.size, e.created_at, e.message_id, e.event_type, e.payload, e.headers
+                FROM lanekeeper.event AS e WHERE e.day >= %L::date
+                $query$, v_since);
+            RETURN true;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.1);
+        END;
+    END LOOP;
     RETURN false;
 END
 $$;
@@ -353,7 +359,8 @@ BEGIN
     IF v_look THEN
         -- A token for each lane that has nobody to notice the event: see ARCHITECTURE.md, "Idle lanes".
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day)
-        SELECT l.route, enqueue.priority, v_now, l.lane_id, v_session_id, enqueue.session,
+        -- Due from now on, when the transaction has its number: see src/engine/behind.rs.
+        SELECT l.route, enqueue.priority, clock_timestamp(), l.lane_id, v_session_id, enqueue.session,
                CASE WHEN p.cursor >= enqueue.seq - 1 THEN v_day END
         FROM lanekeeper.lane AS l
         CROSS JOIN LATERAL (
@@ -514,7 +521,7 @@ BEGIN
         ORDER BY e.seq DESC LIMIT 1
     ) AS n ON true;
     IF array_position(v_newest, NULL) IS NOT NULL THEN
-        SELECT array_agg(coalesce(u.seq, o.seq, 0) ORDER BY u.ord), array_agg(coalesce(u.day, v_today) ORDER BY u.ord),
+        SELECT array_agg(coalesce(u.seq, o.seq, 0) ORDER BY u.ord), array_agg(coalesce(u.day, greatest(o.day, v_today)) ORDER BY u.ord),
                array_agg(coalesce(u.priority, o.priority, 0) ORDER BY u.ord),
                -- An event that is in the log is of another day, or it would have been found above.
                array_agg(u.session_id) FILTER (WHERE u.seq IS NULL AND o.seq > 0 AND o.day = v_today),
@@ -534,8 +541,9 @@ BEGIN
         END IF;
         -- One by one, the single call writes it down.
         IF NOT v_one_by_one THEN
-            UPDATE lanekeeper.session AS s SET newest_day = v_today
-            WHERE s.session_id = ANY (v_other_day) AND s.newest_day IS DISTINCT FROM v_today;
+            UPDATE lanekeeper.session AS s SET newest_day = u.day
+            FROM unnest(v_ids, v_days) AS u (session_id, day)
+            WHERE u.session_id = ANY (v_other_day) AND s.session_id = u.session_id AND s.newest_day IS DISTINCT FROM u.day;
         END IF;
         PERFORM lanekeeper.create_event_partition_ahead(v_now);
     END IF;
@@ -614,7 +622,7 @@ BEGIN
         RETURN;
     END IF;
     INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day)
-    SELECT l.route, a.priority, v_now, l.lane_id, u.session_id, v_names[a.place],
+    SELECT l.route, a.priority, clock_timestamp(), l.lane_id, u.session_id, v_names[a.place],
            CASE WHEN p.cursor >= u.newest THEN v_days[a.place] END
     FROM (
         SELECT i.place, max(i.priority) AS priority, array_agg(DISTINCT i.event_type) AS types, count(*) AS events

@@ -65,7 +65,7 @@ pub enum Step {
     Fetch(usize, usize),
     /// `Walks::start` with bounds: whatever is not committed yet falls behind the worker's bound.
     WalkPast(usize),
-    /// `Walks::start` from the beginning, once a second.
+    /// A look behind the bounds (`engine::behind`), or `Walks::start` from the beginning: about once a second.
     FullWalk(usize),
 
     // ── Lane tasks: src/engine/lane.rs ───────────────────────────────────────────────────────────

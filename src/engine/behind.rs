@@ -6,8 +6,8 @@
 //! for the first token that is there, and walks whose bounds are past it go back to it.
 //!
 //! The question itself starts at a floor, under which nothing can appear any more: no token is there, and every
-//! transaction that could insert one got its number after the floor. For that the worker remembers at what
-//! time which number was the next. Where the server may have lost commits, which bring deleted tokens back, and
+//! transaction that could insert one got its number after the floor. For that each look draws a number itself, and
+//! remembers when. Where the server may have lost commits, which bring deleted tokens back, and
 //! where its clock went back, it starts from the beginning; and now and then anyway.
 
 use std::collections::{HashMap, VecDeque};
@@ -25,8 +25,11 @@ use crate::store::first_token::{FirstToken, FirstTokens, first_tokens};
 
 /// Between two looks, and no less often than the poll floor.
 const EVERY: Duration = Duration::from_secs(1);
-/// A look takes this part of one connection's time at the most.
+/// A look takes this part of one connection's time at the most, unless it would be for longer than is good.
 const SHARE: u32 = 20;
+const PAUSE_LIMIT: Duration = Duration::from_secs(5);
+/// What was seen is good for the pause after it, and so much longer: the next look may take a while.
+const GOOD_LONGER: Duration = Duration::from_secs(3);
 /// Between two looks from the beginning, and the part of the time that these take at the most.
 const WHOLE_EVERY: Duration = Duration::from_secs(60);
 const WHOLE_SHARE: u32 = 100;
@@ -89,7 +92,7 @@ impl Behind {
 #[derive(Debug, Default)]
 struct Floors {
     server: Option<String>,
-    /// When a transaction's number was the next one. Ascending.
+    /// Transaction numbers, and a time before which each was not given yet. Ascending.
     samples: VecDeque<(Timestamp, i64)>,
     floors: HashMap<i32, Timestamp>,
 }
@@ -117,17 +120,22 @@ impl Floors {
             return false;
         }
         self.samples
-            .push_back((seen.asked_at, seen.next_transaction));
-        if self.samples.len() > SAMPLES {
+            .push_back((seen.asked_at, seen.own_transaction));
+        // Whatever is open now, or begins later, had no number then.
+        let counts = |(_, own): &(Timestamp, i64)| {
+            *own <= seen.oldest_open || Mutation::OpenTransactionsForgotten.is_on()
+        };
+        // The last one that counts stays, however long something keeps newer ones from it.
+        while self.samples.get(1).is_some_and(counts) {
             self.samples.pop_front();
         }
-        // Whatever is open now, or begins later, had no number then.
+        if self.samples.len() > SAMPLES {
+            self.samples.remove(1);
+        }
         let none_before = self
             .samples
-            .iter()
-            .rfind(|(_, next)| {
-                *next <= seen.oldest_open || Mutation::OpenTransactionsForgotten.is_on()
-            })
+            .front()
+            .filter(|sample| counts(sample))
             .and_then(|(at, _)| at.checked_sub(MARGIN).ok());
         let Some(none_before) = none_before else {
             return true;
@@ -147,28 +155,41 @@ pub async fn run(shared: Arc<Shared>) {
     let mut whole_at = Instant::now();
     let mut failing = false;
     while !shared.stopping.is_cancelled() {
-        let began = Instant::now();
-        let whole = whole_at <= began;
+        let whole = whole_at <= Instant::now();
+        let mut took = Duration::ZERO;
         match timeout(WITHIN, look(&shared, &mut floors, whole)).await {
-            Ok(Ok(done)) => {
+            Ok(Ok(Looked::Again)) => continue,
+            Ok(Ok(Looked::Done(time))) => {
                 failing = false;
-                if !done {
-                    continue;
-                }
+                took = time;
             }
             Ok(Err(error)) => complain(&mut failing, &*error),
             Err(late) => complain(&mut failing, &late),
         }
-        let took = began.elapsed();
         if whole {
             whole_at = Instant::now() + WHOLE_EVERY.max(took * WHOLE_SHARE);
         }
-        let pause = EVERY.min(shared.settings.poll_floor).max(took * SHARE);
         tokio::select! {
             () = shared.stopping.cancelled() => return,
-            () = sleep(pause) => {}
+            () = sleep(pause(took, whole, shared.settings.poll_floor)) => {}
         }
     }
+}
+
+/// After a look that took so long. One from the beginning says nothing of the next.
+fn pause(took: Duration, whole: bool, poll_floor: Duration) -> Duration {
+    let every = EVERY.min(poll_floor);
+    match whole {
+        true => every,
+        false => (took * SHARE).clamp(every, PAUSE_LIMIT),
+    }
+}
+
+enum Looked {
+    /// The server took so long.
+    Done(Duration),
+    /// It is another server, and may be looked at now.
+    Again,
 }
 
 fn complain(failing: &mut bool, error: &(dyn std::error::Error + 'static)) {
@@ -180,14 +201,14 @@ fn complain(failing: &mut bool, error: &(dyn std::error::Error + 'static)) {
     }
 }
 
-/// Looks once, from the floors or from the beginning. False where it has to be done again at once.
+/// Looks once, from the floors or from the beginning.
 async fn look(
     shared: &Shared,
     floors: &mut Floors,
     whole: bool,
-) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Looked, Box<dyn std::error::Error + Send + Sync>> {
     // One that a limit or a breaker shuts for longer is not walked.
-    let soon = Instant::now() + EVERY;
+    let soon = Instant::now() + EVERY * 2;
     let open = |route: &&Arc<Route>| route.opens_at(&shared.limiter).is_none_or(|at| at < soon);
     let routes: Vec<i32> = shared
         .routes()
@@ -196,7 +217,7 @@ async fn look(
         .map(|route| route.id())
         .collect();
     if routes.is_empty() || Mutation::NoLookBehind.is_on() {
-        return Ok(true);
+        return Ok(Looked::Done(Duration::ZERO));
     }
     let client = shared.pool.get().await?;
     let starts: Vec<Timestamp> = routes
@@ -214,21 +235,23 @@ async fn look(
     }
     if !floors.raise(&routes, &seen) {
         // Of a server without an identity nothing is known, and nothing will be.
-        return Ok(seen.server.is_none());
+        return Ok(match seen.server {
+            None => Looked::Done(took),
+            Some(_) => Looked::Again,
+        });
     }
     let tokens = || {
         let found = routes.iter().zip(&seen.tokens);
         found.filter_map(|(route, token)| Some((*route, (*token)?)))
     };
     let first = tokens().map(|(route, token)| (route, token.bound()));
-    // The next look may take as long, and one may fail.
-    let good_until = Instant::now() + (EVERY + took) * 3 + took * SHARE * 2;
+    let good_until = Instant::now() + pause(took, whole, shared.settings.poll_floor) + GOOD_LONGER;
     shared.behind.set(first.collect(), good_until);
     let held = shared.held_lanes();
     if tokens().any(|(_, FirstToken { lane_id, .. })| held.binary_search(&lane_id).is_err()) {
         shared.wake_all();
     }
-    Ok(true)
+    Ok(Looked::Done(took))
 }
 
 #[cfg(test)]
@@ -241,8 +264,8 @@ mod tests {
         Timestamp::from_second(1_000_000 + seconds).unwrap()
     }
 
-    /// A look at `seconds` with transactions from `oldest_open` to below `next` open, at most.
-    fn seen(seconds: i64, oldest_open: i64, next: i64, first: Option<i64>) -> FirstTokens {
+    /// A look at `seconds` with the number `own`, no transaction before `oldest_open` being open.
+    fn seen(seconds: i64, oldest_open: i64, own: i64, first: Option<i64>) -> FirstTokens {
         FirstTokens {
             tokens: vec![first.map(|due| FirstToken {
                 due_at: at(due),
@@ -251,7 +274,7 @@ mod tests {
             })],
             asked_at: at(seconds),
             oldest_open,
-            next_transaction: next,
+            own_transaction: own,
             server: Some("one".to_owned()),
         }
     }
@@ -295,6 +318,17 @@ mod tests {
         assert_eq!(floors.of(ROUTE), at(10) - MARGIN);
         floors.raise(&[ROUTE], &seen(30, 250, 300, None));
         assert_eq!(floors.of(ROUTE), at(20) - MARGIN);
+    }
+
+    #[test]
+    fn a_floor_stays_where_it_is_however_long_a_transaction_is_open() {
+        let mut floors = floors(&[seen(10, 100, 100, None)]);
+        for second in 11..1000 {
+            assert!(floors.raise(&[ROUTE], &seen(second, 101, 100 + second, None)));
+        }
+        assert_eq!(floors.of(ROUTE), at(10) - MARGIN);
+        floors.raise(&[ROUTE], &seen(1000, 1100, 1100, None));
+        assert_eq!(floors.of(ROUTE), at(1000) - MARGIN);
     }
 
     #[test]

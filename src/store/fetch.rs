@@ -169,40 +169,45 @@ pub async fn fetch_each(
     inline_bytes: i32,
     mut give: impl FnMut(usize, Vec<FetchedEvent>),
 ) -> Result<(), StoreError> {
-    let is_old = |position: &Position| fetch.since().is_some_and(|day| position.cursor_day < day);
-    if !positions.iter().any(is_old) {
-        // Refused as a whole: nothing was given then.
-        match read(
-            client,
-            &fetch.recent,
-            positions,
-            rows,
-            inline_bytes,
-            &mut give,
-        )
-        .await
-        {
-            Err(error) if error.code() == Some(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE) => {
-                fetch.learn(client).await?;
-            }
-            read => return read.map_err(StoreError::on(FETCHING)),
-        }
-    }
-    let places = 0..positions.len();
-    let (old, recent): (Vec<usize>, Vec<usize>) = places.partition(|at| is_old(&positions[*at]));
-    let all = fetch.all(client).await?;
-    for (places, statement) in [(recent, &fetch.recent), (old, all)] {
-        if places.is_empty() {
-            continue;
-        }
-        let some: Vec<Position> = places.iter().map(|at| positions[*at]).collect();
-        let give = |at: usize, events| give(places[at], events);
-        read(client, statement, &some, rows, inline_bytes, give)
+    loop {
+        let since = fetch.since();
+        let is_old = |at: &usize| since.is_some_and(|day| positions[*at].cursor_day < day);
+        let (old, recent): (Vec<usize>, Vec<usize>) = (0..positions.len()).partition(is_old);
+        let of = |places: &[usize]| -> Vec<Position> {
+            places.iter().map(|at| positions[*at]).collect()
+        };
+        if !recent.is_empty() {
+            let give = |at: usize, events| give(recent[at], events);
+            match read(
+                client,
+                &fetch.recent,
+                &of(&recent),
+                rows,
+                inline_bytes,
+                give,
+            )
             .await
-            .map_err(StoreError::on(FETCHING))?;
+            {
+                Ok(()) => {}
+                // Refused as a whole: nothing was given. It has moved.
+                Err(error) if error.code() == Some(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE) => {
+                    fetch.learn(client).await?;
+                    continue;
+                }
+                Err(error) => return Err(StoreError::on(FETCHING)(error)),
+            }
+        }
+        if !old.is_empty() {
+            let all = fetch.all(client).await?;
+            let give = |at: usize, events| give(old[at], events);
+            read(client, all, &of(&old), rows, inline_bytes, give)
+                .await
+                .map_err(StoreError::on(FETCHING))?;
+            // It may have moved, and back too.
+            fetch.learn(client).await?;
+        }
+        return Ok(());
     }
-    // It may have moved, and back too.
-    fetch.learn(client).await
 }
 
 async fn read(

@@ -34,8 +34,8 @@ pub struct FirstTokens {
     pub asked_at: Timestamp,
     /// The oldest transaction that was open and had a number.
     pub oldest_open: i64,
-    /// The number that the next transaction gets.
-    pub next_transaction: i64,
+    /// A number that was drawn after `asked_at`.
+    pub own_transaction: i64,
     /// Another one where commits may have been lost since.
     pub server: Option<String>,
 }
@@ -84,7 +84,7 @@ fn read(row: &Row) -> Result<FirstTokens, tokio_postgres::Error> {
         tokens,
         asked_at: row.try_get(3)?,
         oldest_open: row.try_get(4)?,
-        next_transaction: row.try_get(5)?,
+        own_transaction: row.try_get(5)?,
         server: row.try_get(6)?,
     })
 }

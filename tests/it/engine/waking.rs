@@ -227,6 +227,35 @@ async fn a_token_whose_producer_committed_late_is_found_behind_the_moving_bound(
     worker.stop().await;
 }
 
+/// No other transaction gets a number meanwhile but the looks' own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_whose_producer_committed_late_is_found_where_nobody_else_writes() {
+    let bed = Bed::new().await;
+    let worker = bed
+        .worker_with(WorkerSettings {
+            heartbeat: Duration::from_secs(20),
+            frozen_after: Duration::from_secs(100),
+            ..WorkerSettings::default()
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let slow = bed.db.connect().await;
+    slow.batch_execute("BEGIN; SET LOCAL lanekeeper.notify = off")
+        .await
+        .unwrap();
+    super::bed::enqueue(&slow, "late", "step").await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    slow.batch_execute("COMMIT").await.unwrap();
+    let committed = Instant::now();
+    bed.drained().await;
+    assert!(
+        committed.elapsed() < Duration::from_secs(10),
+        "took {:?}",
+        committed.elapsed()
+    );
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_added_and_paused_while_workers_run_takes_effect() {
     let bed = Bed::bare().await;

@@ -111,6 +111,12 @@ async fn a_fetch_sees_what_is_before_the_recent_part_also_when_that_moves() {
             .await
             .unwrap();
         assert_eq!(seqs(&batches[0]), [1, 2, 3], "since {since} days");
+        // Older than what it knows of, between that and what is true, and recent.
+        let positions = [at(1, 40), at(1, 12), at(2, 0)];
+        let batches = fetch::fetch(&client, &knows_less, &positions, 10, 4096)
+            .await
+            .unwrap();
+        assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1, 1]);
     }
 }
 
@@ -206,6 +212,42 @@ async fn the_recent_part_moves_where_nobody_is_in_the_way_and_waits_for_nobody()
         assert!(move_recent(&bed.client).await.unwrap());
         let since = "SELECT (current_date - since)::bigint FROM lanekeeper.recent_since";
         assert_eq!(bed.count(since).await, 1);
+    }
+}
+
+/// The clock was ahead when the session got its newest event, and is right again.
+#[tokio::test]
+async fn the_day_of_a_sessions_events_never_goes_back() {
+    for bulk in [false, true] {
+        let bed = old_log(&[0]).await;
+        bed.client
+            .batch_execute(
+                "SELECT lanekeeper.create_event_partition(current_date + 3);
+                 UPDATE lanekeeper.event SET day = current_date + 3",
+            )
+            .await
+            .unwrap();
+        bed.days_moved().await;
+        begins(&bed, -4).await;
+        if bulk {
+            let events = r#"[{"session": "s1", "event_type": "step", "payload": 1}]"#;
+            bed.client
+                .execute(
+                    &format!("SELECT lanekeeper.enqueue_many('runs', '{events}')"),
+                    &[],
+                )
+                .await
+                .unwrap();
+        } else {
+            bed.enqueue("s1", "step").await;
+        }
+        let days = "SELECT count(*) FROM lanekeeper.event AS e JOIN lanekeeper.session AS s USING (session_id)
+                    WHERE e.day = current_date + 3 AND s.newest_day = e.day";
+        assert_eq!(bed.count(days).await, 2, "bulk: {bulk}");
+        let worker = bed.worker().await;
+        bed.drained().await;
+        assert_eq!(bed.accepted()["s1"], [1, 2], "bulk: {bulk}");
+        worker.stop().await;
     }
 }
 

@@ -130,7 +130,7 @@ pub const ROWS: &[Row] = &[
         invariant: 4,
         without: "a fetch of the recent part is refused where a lane begins before it",
         change: Sql("require_recent", &[("IF NOT EXISTS", "IF false AND NOT EXISTS")]),
-        test: "statements::recent::a_backlog_of_many_days_is_delivered_in_order",
+        test: "statements::recent::a_fetch_sees_what_is_before_the_recent_part_also_when_that_moves",
     },
     Row {
         name: "DayOfBusyLanes",
