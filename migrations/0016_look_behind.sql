@@ -16,13 +16,17 @@ CREATE FUNCTION lanekeeper.first_tokens(
     OUT due_at timestamptz[], OUT token_ids bigint[], OUT lane_ids bigint[],
     OUT asked_at timestamptz, OUT oldest_open bigint, OUT own_transaction bigint, OUT server text
 )
-LANGUAGE sql SET search_path = '' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
+#variable_conflict use_column
+BEGIN
     SELECT array_agg(f.due_at ORDER BY u.ord), array_agg(f.id ORDER BY u.ord), array_agg(f.lane_id ORDER BY u.ord),
            now(),
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
            pg_current_xact_id()::text::bigint,
            pg_postmaster_start_time()::text || (SELECT ' ' || e.epoch::text FROM lanekeeper.server_epoch AS e)
+    INTO due_at, token_ids, lane_ids, asked_at, oldest_open, own_transaction, server
     FROM unnest(p_routes, p_floors) WITH ORDINALITY AS u (route, floor, ord)
     LEFT JOIN LATERAL (
         SELECT n.due_at, n.id, n.lane_id
@@ -33,7 +37,8 @@ AS $$
             ORDER BY r.due_at, r.id LIMIT 1
         ) AS n
         ORDER BY n.due_at, n.id LIMIT 1
-    ) AS f ON true
+    ) AS f ON true;
+END
 $$;
 
 REVOKE ALL ON FUNCTION lanekeeper.first_tokens FROM PUBLIC;
