@@ -121,10 +121,20 @@ async fn an_operator_has_a_destination_tried_at_once() {
         workers.iter().any(|worker| worker.logged("circuit opened"))
     })
     .await;
-    ground.receiver.set_broken(false);
     let variables = [("REDIS_URL", redis.as_str())];
-    let listed = run(&["breaker", "list", "--output", "json"], &variables, "").await;
-    let row: serde_json::Value = serde_json::from_str(listed.stdout.trim()).unwrap();
+    let list = async || {
+        run(&["breaker", "list", "--output", "json"], &variables, "")
+            .await
+            .stdout
+    };
+    // A process may open it for itself before Redis has answered.
+    wait_until(LIMIT, "it is open for all", async || {
+        !list().await.trim().is_empty()
+    })
+    .await;
+    ground.receiver.set_broken(false);
+    let listed = list().await;
+    let row: serde_json::Value = serde_json::from_str(listed.trim()).unwrap();
     let destination = row["destination"].as_str().unwrap();
     let reset = run(&["breaker", "reset", destination], &variables, "").await;
     assert!(reset.stdout.contains("is tried again"), "{}", reset.stderr);
