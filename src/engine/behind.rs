@@ -248,7 +248,9 @@ async fn look(
     let good_until = Instant::now() + pause(took, whole, shared.settings.poll_floor) + GOOD_LONGER;
     shared.behind.set(first.collect(), good_until);
     let held = shared.held_lanes();
-    if tokens().any(|(_, FirstToken { lane_id, .. })| held.binary_search(&lane_id).is_err()) {
+    if !Mutation::NoPolls.is_on()
+        && tokens().any(|(_, FirstToken { lane_id, .. })| held.binary_search(&lane_id).is_err())
+    {
         shared.wake_all();
     }
     Ok(Looked::Done(took))

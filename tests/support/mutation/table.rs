@@ -49,7 +49,7 @@ pub const ROWS: &[Row] = &[
                 "",
             )],
         ),
-        test: "engine::appending::a_stale_snapshot_across_midnight_is_refused_too",
+        test: "engine::appending::a_stale_snapshot_is_a_serialization_failure_and_never_a_gap_or_a_duplicate",
     },
     Row {
         name: "LaneLockNotTaken",
