@@ -158,8 +158,7 @@ pub async fn run(shared: Arc<Shared>) {
         let whole = whole_at <= Instant::now();
         let mut took = Duration::ZERO;
         match timeout(WITHIN, look(&shared, &mut floors, whole)).await {
-            Ok(Ok(Looked::Again)) => continue,
-            Ok(Ok(Looked::Done(time))) => {
+            Ok(Ok(time)) => {
                 failing = false;
                 took = time;
             }
@@ -185,13 +184,6 @@ fn pause(took: Duration, whole: bool, poll_floor: Duration) -> Duration {
     }
 }
 
-enum Looked {
-    /// The server took so long.
-    Done(Duration),
-    /// It is another server, and may be looked at now.
-    Again,
-}
-
 fn complain(failing: &mut bool, error: &(dyn std::error::Error + 'static)) {
     if !std::mem::replace(failing, true) {
         tracing::warn!(
@@ -201,12 +193,12 @@ fn complain(failing: &mut bool, error: &(dyn std::error::Error + 'static)) {
     }
 }
 
-/// Looks once, from the floors or from the beginning.
+/// Looks once, from the floors or from the beginning. Returns how long the server took.
 async fn look(
     shared: &Shared,
     floors: &mut Floors,
     whole: bool,
-) -> Result<Looked, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Duration, Box<dyn std::error::Error + Send + Sync>> {
     // One that a limit or a breaker shuts for longer is not walked.
     let soon = Instant::now() + EVERY * 2;
     let open = |route: &&Arc<Route>| route.opens_at(&shared.limiter).is_none_or(|at| at < soon);
@@ -217,7 +209,7 @@ async fn look(
         .map(|route| route.id())
         .collect();
     if routes.is_empty() || Mutation::NoLookBehind.is_on() {
-        return Ok(Looked::Done(Duration::ZERO));
+        return Ok(Duration::ZERO);
     }
     let client = shared.pool.get().await?;
     let starts: Vec<Timestamp> = routes
@@ -234,11 +226,9 @@ async fn look(
         floors.floors.clear();
     }
     if !floors.raise(&routes, &seen) {
-        // Of a server without an identity nothing is known, and nothing will be.
-        return Ok(match seen.server {
-            None => Looked::Done(took),
-            Some(_) => Looked::Again,
-        });
+        // The next look is the first one of this server, at its time: two that answer in turns are not asked
+        // without a pause.
+        return Ok(took);
     }
     let tokens = || {
         let found = routes.iter().zip(&seen.tokens);
@@ -253,7 +243,7 @@ async fn look(
     {
         shared.wake_all();
     }
-    Ok(Looked::Done(took))
+    Ok(took)
 }
 
 #[cfg(test)]
