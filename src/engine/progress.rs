@@ -10,6 +10,7 @@ use jiff::civil::Date;
 use super::retry;
 use crate::adapter::Verdict;
 use crate::store::claim::ClaimedLane;
+use crate::store::place::Place;
 use crate::store::settle::{Operation, Outcome, OutcomeKind, Settlement};
 use crate::store::subscription::Subscription;
 use crate::subscription::Exhaustion;
@@ -84,6 +85,8 @@ pub struct Progress {
     lane_id: i64,
     session_id: i64,
     pub version: i64,
+    /// Where that version is: as it was claimed.
+    place: Option<Place>,
     cursor: i64,
     cursor_day: Date,
     /// Failed attempts on the head.
@@ -105,6 +108,7 @@ impl Progress {
             lane_id: lane.lane_id,
             session_id: lane.session_id,
             version: lane.version,
+            place: Some(lane.progress_place),
             cursor: lane.cursor,
             cursor_day: lane.cursor_day,
             attempts: lane.attempts,
@@ -307,6 +311,7 @@ impl Progress {
             lane_id: self.lane_id,
             session_id: self.session_id,
             version: self.version,
+            progress_place: self.place,
             operation: stop.operation,
             changed: self.changed,
             cursor: self.cursor,
@@ -324,6 +329,7 @@ impl Progress {
     pub fn settled(&mut self) {
         if self.changed {
             self.version += 1;
+            self.place = None;
             self.changed = false;
             self.settled_cursor = self.cursor;
         }

@@ -31,6 +31,8 @@ pub struct ClaimedLane {
     pub session: Arc<str>,
     /// Version and step in one: one more with each settlement.
     pub version: i64,
+    /// Where its row is.
+    pub progress_place: Place,
     /// Everything up to this seq is settled.
     pub cursor: i64,
     pub cursor_day: Date,
@@ -192,6 +194,7 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
     let versions: Vec<i64> = row.get(7);
     let cursors: Vec<i64> = row.get(8);
     let cursor_days: Vec<Date> = row.get(9);
+    let progress_places: Vec<Place> = row.get(19);
     let common = routes.len() == 1;
     let mut lanes: Vec<ClaimedLane> = (0..lane_ids.len())
         .map(|at| ClaimedLane {
@@ -205,6 +208,7 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
             session_id: session_ids[at],
             session: Arc::from(sessions[at]),
             version: versions[at],
+            progress_place: progress_places[at],
             cursor: cursors[at],
             cursor_day: cursor_days[at],
             attempts: 0,

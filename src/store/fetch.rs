@@ -19,6 +19,8 @@ use self::arrival::Arrival;
 use super::StoreError;
 
 const FETCHING: &str = "fetching events";
+/// What stands for the size of a payload that was filtered.
+const FILTERED: i32 = -1;
 pub const FETCH: &str = include_str!("sql/fetch.sql");
 pub const PAYLOAD: &str = include_str!("sql/payload.sql");
 
@@ -39,7 +41,7 @@ pub struct FetchedEvent {
     pub message_id: Uuid,
     pub event_type: String,
     pub created_at: Timestamp,
-    /// Bytes of the payload as JSON text.
+    /// Bytes of the payload as JSON text; of no meaning where it was filtered.
     pub size: i32,
     /// Whether the subscription's filter lets it through.
     pub matched: bool,
@@ -49,18 +51,21 @@ pub struct FetchedEvent {
 }
 
 impl FetchedEvent {
-    /// Its columns follow the position's place.
-    fn of(row: &Row) -> Self {
+    /// Its columns follow the position's place. `day` is the one that is not said.
+    fn of(row: &Row, day: Date) -> Self {
+        let payload: Option<String> = row.get(6);
+        let left_out: Option<i32> = row.get(7);
+        let came = || payload.as_ref().map_or(0, String::len);
         Self {
             seq: row.get(1),
-            day: row.get(2),
+            day: row.get::<_, Option<Date>>(2).unwrap_or(day),
             message_id: row.get(3),
             event_type: row.get(4),
             created_at: row.get(5),
-            size: row.get(6),
-            matched: row.get(7),
-            payload: row.get(8),
-            headers: row.get(9),
+            size: left_out.unwrap_or_else(|| i32::try_from(came()).unwrap_or(i32::MAX)),
+            matched: left_out != Some(FILTERED),
+            payload,
+            headers: row.get(8),
         }
     }
 
@@ -249,7 +254,7 @@ async fn read(
     let mut arrival = Arrival::new(positions, give);
     while let Some(row) = found.try_next().await? {
         let place = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");
-        arrival.row(place - 1, FetchedEvent::of(&row));
+        arrival.row(place - 1, FetchedEvent::of(&row, oldest));
     }
     arrival.end();
     Ok(())

@@ -45,6 +45,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0015_archive",
     "0016_look_behind",
     "0017_recent",
+    "0018_place",
 ];
 
 /// The schema version of this binary.

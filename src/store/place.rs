@@ -1,5 +1,5 @@
-//! Where a row of `ready` lies: a `tid`. Tokens are never changed, so that a token stays at its place
-//! until it is deleted; its id tells whether the place is somebody else's by now.
+//! Where a row of `ready` or `progress` lies: a `tid`. Tokens are never changed, so that a token stays at its place
+//! until it is deleted; its id tells whether the place is somebody else's by now. Progress moves with each settlement.
 
 use std::error::Error;
 

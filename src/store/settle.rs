@@ -90,6 +90,8 @@ pub struct Settlement {
     pub session_id: i64,
     /// The version, with its step, that was read: the compare-and-set is on it.
     pub version: i64,
+    /// Where the row with that version is, as far as it is known.
+    pub progress_place: Option<Place>,
     pub operation: Operation,
     /// Whether there is a new version to write.
     pub changed: bool,
@@ -149,6 +151,7 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreErro
         Type::TEXT_ARRAY,
         Type::INT4_ARRAY,
         Type::INT4_ARRAY,
+        Type::TID_ARRAY,
     ];
     client
         .prepare_typed(SETTLE, &types)
@@ -220,6 +223,13 @@ pub async fn settle(
     let places = column!(Place, |s, t| t.place);
     let tokens = column!(i64, |s, t| t.id);
     let history = sparse_column!(Option<i64>, |s| s.history_from.is_some(), s.history_from);
+    // A group is settled by its places only where all are known.
+    let places_known = lanes.iter().all(|(s, _)| s.progress_place.is_some());
+    let progress_places = if places_known {
+        column!(Option<Place>, |s, t| s.progress_place)
+    } else {
+        Vec::new()
+    };
     let outcomes = OutcomeColumns::of(lanes);
     let row = client
         .query_one(
@@ -249,6 +259,7 @@ pub async fn settle(
                 &outcomes.errors,
                 &outcomes.attempts,
                 &outcomes.crashes,
+                &progress_places,
             ],
         )
         .await

@@ -19,8 +19,6 @@ use crate::mutation::Mutation;
 use crate::store::claim::{self, Claimed, ClaimedLane, RouteWalk};
 use crate::store::fetch::{self, FetchedEvent, Position};
 
-/// Lanes taken in one claim: enough to spread its cost, few enough to share a backlog fairly.
-const CLAIM_LIMIT: usize = 256;
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
 pub(in crate::engine) const INLINE_BYTES: i32 = 4096;
 
@@ -39,7 +37,7 @@ impl Session<'_> {
         if self.shared.budget.room() == 0 {
             0
         } else {
-            lanes.min(CLAIM_LIMIT)
+            lanes.min(self.size.lanes())
         }
     }
 
@@ -54,6 +52,7 @@ impl Session<'_> {
 
     /// Claims lanes where any are due, and hands each to a task with its first events.
     pub(super) async fn claim(&mut self, now: Instant) -> Result<(), SessionError> {
+        self.size.measure(now);
         let routes = self.shared.routes();
         let takes: Vec<_> = routes
             .iter()

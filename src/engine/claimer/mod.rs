@@ -13,6 +13,7 @@
 mod claiming;
 mod held;
 mod settling;
+mod size;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tokio_postgres::{Client, Statement};
 
 pub(super) use self::claiming::INLINE_BYTES;
 use self::held::Holdings;
+use self::size::ClaimSize;
 use super::budget::{Budget, Share};
 use super::shared::Shared;
 use super::trust::Trust;
@@ -154,6 +156,7 @@ async fn hold(
         holdings: Holdings::default(),
         released: Vec::new(),
         next_claim_id: 1,
+        size: ClaimSize::new(shared.settings.max_lanes / shared.settings.lane_connections.max(1)),
         walks: Walks::new(&shared.settings, Kind::Adapters),
     };
     let result = session.run().await;
@@ -228,6 +231,7 @@ struct Session<'a> {
     /// Lanes that were let go, and whose locks go with the next claim, or before the next wait.
     released: Vec<i64>,
     next_claim_id: i64,
+    size: ClaimSize,
     walks: Walks,
 }
 

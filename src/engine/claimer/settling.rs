@@ -16,7 +16,7 @@ use crate::store::fetch::Position;
 use crate::store::settle::{self, Operation, Settled, Settlement};
 
 /// Lanes in one settlement.
-const SETTLE_LIMIT: usize = 512;
+const SETTLE_LIMIT: usize = 1024;
 /// How often other tasks have their turn before a group is settled: microseconds where none is ready.
 const GATHER_TURNS: usize = 48;
 /// How long a lane waits whose settlement the server refuses.
@@ -172,7 +172,7 @@ impl Session<'_> {
         replies: Vec<(i32, oneshot::Sender<Reply>)>,
         results: &[Settled],
     ) -> Result<(), SessionError> {
-        let mut made_room = false;
+        let mut made_room = 0;
         let mut more = Vec::new();
         for (((settlement, _), (subscription_id, _)), result) in
             lanes.iter().zip(&replies).zip(results)
@@ -199,10 +199,11 @@ impl Session<'_> {
             if !stays {
                 self.holdings.forget(settlement.lane_id);
                 self.released.push(settlement.lane_id);
-                made_room = true;
+                made_room += 1;
             }
         }
-        if made_room {
+        if made_room > 0 {
+            self.size.let_go(made_room);
             self.shared.made_room();
         }
         let mut batches = if more.is_empty() {

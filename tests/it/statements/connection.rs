@@ -88,6 +88,7 @@ pub fn settlement(lane: &ClaimedLane, operation: Operation) -> Settlement {
         lane_id: lane.lane_id,
         session_id: lane.session_id,
         version: lane.version,
+        progress_place: Some(lane.progress_place),
         operation,
         changed: false,
         cursor: lane.cursor,

@@ -1,0 +1,106 @@
+//! How many lanes a claim takes: as many as its connection lets go in some milliseconds.
+//!
+//! Every claim, fetch and settlement has a cost of its own, and so has each time that the worker and its backend
+//! wait for one another. Where deliveries take microseconds, larger groups share it among more lanes; where they take
+//! longer, lanes in a larger claim only wait longer behind each other, and others for them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Lanes in a claim: enough to spread its cost, few enough to share a backlog fairly.
+const USUAL: usize = 256;
+/// Beyond this a claim gains nothing (docs/performance.md).
+const MOST: usize = 1024;
+/// What is let go in this time is taken in one claim.
+const SPAN: Duration = Duration::from_millis(20);
+/// Over how much time the pace is measured, at the least.
+const MEASURED_OVER: Duration = Duration::from_millis(5);
+
+/// The size of a connection's next claim.
+pub struct ClaimSize {
+    most: usize,
+    lanes: usize,
+    since: Instant,
+    let_go: usize,
+}
+
+impl ClaimSize {
+    /// `share`: of all lanes that the worker may hold, what falls to this connection.
+    pub fn new(share: usize) -> Self {
+        Self {
+            most: share.clamp(USUAL, MOST),
+            lanes: USUAL,
+            since: Instant::now(),
+            let_go: 0,
+        }
+    }
+
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    pub fn let_go(&mut self, lanes: usize) {
+        self.let_go += lanes;
+    }
+
+    /// Goes by the pace since it was measured last; half of what it was before stays.
+    pub fn measure(&mut self, now: Instant) {
+        let time = now.saturating_duration_since(self.since);
+        if time < MEASURED_OVER {
+            return;
+        }
+        let pace = self.let_go as f64 * SPAN.as_secs_f64() / time.as_secs_f64();
+        // In range: it is clamped.
+        let pace = pace.clamp(USUAL as f64, self.most as f64) as usize;
+        self.lanes = usize::midpoint(self.lanes, pace);
+        self.since = now;
+        self.let_go = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(size: &mut ClaimSize, millis: u64, let_go: usize) -> usize {
+        size.let_go(let_go);
+        let now = size.since + Duration::from_millis(millis);
+        size.measure(now);
+        size.lanes()
+    }
+
+    #[test]
+    fn claims_grow_with_the_pace_up_to_the_share_of_the_connection() {
+        let mut size = ClaimSize::new(700);
+        assert_eq!(size.lanes(), USUAL);
+        assert_eq!(after(&mut size, 10, 250), 378, "half way to 500");
+        for _ in 0..20 {
+            after(&mut size, 10, 10_000);
+        }
+        assert_eq!(size.lanes(), 699);
+    }
+
+    #[test]
+    fn claims_are_of_the_usual_size_where_deliveries_take_their_time() {
+        let mut size = ClaimSize::new(MOST);
+        after(&mut size, 10, 10_000);
+        assert!(size.lanes() > USUAL);
+        for _ in 0..20 {
+            after(&mut size, 1000, 5_000);
+        }
+        assert_eq!(size.lanes(), USUAL);
+    }
+
+    #[test]
+    fn a_moment_is_no_measure() {
+        let mut size = ClaimSize::new(MOST);
+        assert_eq!(after(&mut size, 1, 10_000), USUAL);
+        assert!(after(&mut size, 100, 0) > USUAL, "what was let go in it counts");
+    }
+
+    #[test]
+    fn a_small_share_does_not_make_claims_smaller_than_room_does() {
+        assert_eq!(ClaimSize::new(9).lanes(), USUAL);
+    }
+}
