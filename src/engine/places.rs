@@ -1,9 +1,10 @@
 //! How many lanes a worker holds, and which: taken before a claim, given back when a lane is let go (I2).
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
 
 use super::pace::{Counts, Place};
 use super::route::{Hold, Route};
@@ -103,11 +104,11 @@ impl Drop for LaneHold {
 /// lost, and with the one that has claimed it since.
 #[derive(Default)]
 pub struct HeldLanes {
-    counts: Mutex<HashMap<i64, u32>>,
+    counts: Mutex<FxHashMap<i64, u32>>,
 }
 
 impl HeldLanes {
-    fn counts(&self) -> MutexGuard<'_, HashMap<i64, u32>> {
+    fn counts(&self) -> MutexGuard<'_, FxHashMap<i64, u32>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,11 +1,11 @@
 //! Claiming lanes: one call of `lanekeeper.claim_lanes`, and its result.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use rustc_hash::FxHashSet;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
@@ -150,7 +150,7 @@ pub async fn claim(
         routes: route_states(&row, &routes),
         locked_twice: Vec::new(),
     };
-    let mut seen = HashSet::with_capacity(claimed.lanes.len());
+    let mut seen = FxHashSet::with_capacity_and_hasher(claimed.lanes.len(), Default::default());
     claimed.lanes.retain(|lane| {
         let first = seen.insert(lane.lane_id);
         if !first {

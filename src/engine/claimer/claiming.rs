@@ -22,9 +22,11 @@ use crate::store::fetch::{self, FetchedEvent, Position};
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
 pub(in crate::engine) const INLINE_BYTES: i32 = 4096;
 
-/// Lanes that share a task. Where a delivery takes microseconds, a task of its own and waking it from another
-/// thread cost a lane more than the delivery.
+/// Lanes that share a task, at the least. Where a delivery takes microseconds, a task of its own and waking it from
+/// another thread cost a lane more than the delivery.
 const LANES_PER_TASK: usize = 32;
+/// Tasks that a large claim is split into.
+const TASKS_PER_CLAIM: usize = 8;
 
 impl Session<'_> {
     /// Lanes that may be taken now.
@@ -267,6 +269,7 @@ impl Session<'_> {
 struct Starting<'a> {
     lanes: Vec<Option<Lane>>,
     group: Vec<(Lane, Batch)>,
+    group_size: usize,
     context: &'a Arc<LaneContext>,
     budget: &'a Arc<Budget>,
 }
@@ -277,9 +280,11 @@ impl<'a> Starting<'a> {
         context: &'a Arc<LaneContext>,
         budget: &'a Arc<Budget>,
     ) -> Self {
+        let group_size = LANES_PER_TASK.max(lanes.len() / TASKS_PER_CLAIM);
         Self {
             lanes,
-            group: Vec::with_capacity(LANES_PER_TASK),
+            group: Vec::with_capacity(group_size),
+            group_size,
             context,
             budget,
         }
@@ -287,7 +292,7 @@ impl<'a> Starting<'a> {
 
     fn has_events(&mut self, at: usize, events: Vec<FetchedEvent>) {
         let lane = self.lanes[at].take().expect("events are given once");
-        if self.group.len() == LANES_PER_TASK {
+        if self.group.len() == self.group_size {
             self.start();
         }
         self.group.push((lane, Batch::new(events, self.budget)));
@@ -296,7 +301,7 @@ impl<'a> Starting<'a> {
     fn start(&mut self) {
         if !self.group.is_empty() {
             CrashPoint::Fetched.pass();
-            let group = std::mem::replace(&mut self.group, Vec::with_capacity(LANES_PER_TASK));
+            let group = std::mem::replace(&mut self.group, Vec::with_capacity(self.group_size));
             tokio::spawn(lane::run(group, Arc::clone(self.context)));
         }
     }

@@ -1,9 +1,9 @@
 //! The lanes that a connection holds, and the claims under which it took them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 use crate::engine::places::LaneHold;
@@ -40,9 +40,9 @@ impl Held {
 /// Keeps a claim's row until the last of its lanes is let go.
 #[derive(Default)]
 pub struct Holdings {
-    lanes: HashMap<i64, Held>,
+    lanes: FxHashMap<i64, Held>,
     /// Lanes still held of each claim.
-    claims: HashMap<i64, usize>,
+    claims: FxHashMap<i64, usize>,
     finished_claims: Vec<i64>,
 }
 
