@@ -763,7 +763,8 @@ $$;
 -- Where `changed` is false, progress is not written. What no lane has is an empty array: p_attempts, p_crashes,
 -- p_delays_ms, p_errors, p_history_from, and p_routes and p_priorities where no token is replaced.
 -- `p_outcome_ords` are places in `p_lanes`; `p_progress_places` is where the progress of each lane was when it was
--- claimed, empty or with NULLs where that is not known. Returns the places that were written,
+-- claimed, empty or with NULLs where that is not known; where it is said, the lanes are in the order of their
+-- tokens' ids. Returns the places that were written,
 -- and what each came to; a lane that is not among them was settled by somebody else, and nothing was
 -- written for it:
 --   1 done     as asked
@@ -792,6 +793,8 @@ DECLARE
     v_locked boolean[];
     -- All finish, and nothing is to be said of their heads.
     v_plain  boolean;
+    -- And all go idle.
+    v_idle   boolean := false;
     -- What is still to be settled, as places in p_lanes.
     v_todo   int[];
     -- Of that: what was written, and what it came to.
@@ -809,9 +812,9 @@ BEGIN
     SELECT array_agg(CASE WHEN p_operations[i] = 2
                           THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i]))
                           ELSE false END),
-           array_agg(i), bool_and(p_operations[i] = 2 AND p_changed[i]),
+           bool_and(p_operations[i] = 2 AND p_changed[i]),
            bool_or(p_operations[i] = 2 AND p_days[i] < (SELECT r.since FROM lanekeeper.recent_since AS r))
-    INTO v_locked, v_todo, v_plain, v_old
+    INTO v_locked, v_plain, v_old
     FROM generate_series(1, cardinality(p_lanes)) AS i;
 
     -- In a statement of its own: its snapshot was taken after the append locks. The compare-and-set (I5) is on
@@ -831,16 +834,14 @@ BEGIN
                                WHEN v_locked[i] THEN 2
                                ELSE 4 END)::smallint AS result
         )
-        SELECT array_agg(m.i), array_agg(m.result) INTO ords, results FROM moved AS m;
-        IF cardinality(ords) = cardinality(p_lanes) THEN
-            v_todo := '{}';
-        ELSE
-            -- Somebody else settled them, or the table was rewritten.
-            SELECT array_agg(t.i) INTO v_todo FROM (SELECT unnest(v_todo) EXCEPT SELECT unnest(ords)) AS t (i);
-        END IF;
+        SELECT array_agg(m.i), array_agg(m.result), bool_and(m.result = 2) INTO ords, results, v_idle FROM moved AS m;
     END IF;
 
-    IF cardinality(v_todo) > 0 THEN
+    IF cardinality(ords) IS DISTINCT FROM cardinality(p_lanes) THEN
+        -- Of the usual case: somebody else settled them, or the table was rewritten.
+        SELECT array_agg(t.i) INTO v_todo
+        FROM (SELECT generate_series(1, cardinality(p_lanes)) EXCEPT SELECT unnest(ords)) AS t (i);
+        v_idle := false;
         -- The versions that it can be keep the look-up from older, dead ones.
         WITH moved AS (
             UPDATE lanekeeper.progress AS p
@@ -894,9 +895,15 @@ BEGIN
         FROM generate_series(1, cardinality(ords)) AS n;
     END IF;
 
-    DELETE FROM lanekeeper.ready AS r USING generate_series(1, cardinality(ords)) AS i
-    WHERE (results[i] = 2 OR p_operations[ords[i]] BETWEEN 3 AND 6)
-      AND r.ctid = p_tokens[ords[i]] AND r.id = p_token_ids[ords[i]];
+    IF v_idle AND NOT v_old THEN
+        -- In one scan: whatever has one of these ids goes, at whichever of these places it is.
+        DELETE FROM lanekeeper.ready AS r
+        WHERE r.ctid = ANY (p_tokens) AND r.id = p_token_ids[width_bucket(r.id, p_token_ids)];
+    ELSE
+        DELETE FROM lanekeeper.ready AS r USING generate_series(1, cardinality(ords)) AS i
+        WHERE (results[i] = 2 OR p_operations[ords[i]] BETWEEN 3 AND 6)
+          AND r.ctid = p_tokens[ords[i]] AND r.id = p_token_ids[ords[i]];
+    END IF;
 
     IF cardinality(p_history_from) > 0 THEN
         INSERT INTO lanekeeper.history (lane_id, from_seq, to_seq, attempts, worker_id, settled_at)

@@ -169,6 +169,10 @@ pub async fn settle(
     worker_id: i64,
     lanes: &[(Settlement, Token)],
 ) -> Result<Vec<Settled>, StoreError> {
+    // As the function looks tokens up.
+    let mut order: Vec<usize> = (0..lanes.len()).collect();
+    order.sort_unstable_by_key(|&at| lanes[at].1.id);
+    let lanes: Vec<&(Settlement, Token)> = order.iter().map(|&at| &lanes[at]).collect();
     macro_rules! column {
         ($ty:ty, |$s:ident, $t:ident| $value:expr) => {
             lanes
@@ -230,7 +234,7 @@ pub async fn settle(
     } else {
         Vec::new()
     };
-    let outcomes = OutcomeColumns::of(lanes);
+    let outcomes = OutcomeColumns::of(&lanes);
     let row = client
         .query_one(
             statement,
@@ -269,7 +273,7 @@ pub async fn settle(
     let mut results = vec![Settled::Lost; lanes.len()];
     for (ord, code) in ords.into_iter().flatten().zip(codes.into_iter().flatten()) {
         let place = usize::try_from(ord).expect("a place counts from 1") - 1;
-        results[place] = result(code);
+        results[order[place]] = result(code);
     }
     Ok(results)
 }
@@ -307,7 +311,7 @@ struct OutcomeColumns {
 }
 
 impl OutcomeColumns {
-    fn of(lanes: &[(Settlement, Token)]) -> Self {
+    fn of(lanes: &[&(Settlement, Token)]) -> Self {
         let mut columns = Self::default();
         for (ord, (settlement, _)) in (1..).zip(lanes) {
             for outcome in &settlement.outcomes {
@@ -352,7 +356,7 @@ pub async fn unlock(
     finished_claims: &[i64],
 ) -> Result<(), StoreError> {
     client
-        .query(statement, &[&lanes, &connection_id, &finished_claims])
+        .query_one(statement, &[&lanes, &connection_id, &finished_claims])
         .await
         .map(drop)
         .map_err(StoreError::on("unlocking lanes"))

@@ -1,4 +1,4 @@
--- Purpose: give back lane locks, once each, and forget finished claims. Rows: one per lane given.
+-- Purpose: give back lane locks, once each, and forget finished claims. Rows: one.
 -- Index: claim's primary key, a look-up of the whole key for each. With claim_id = ANY in the DELETE itself the
 -- planner, once it knows how few claims there are, reads all that the connection ever had, dead ones too.
 WITH forgotten AS (
@@ -11,4 +11,4 @@ WITH forgotten AS (
         ) AS c
     ))
 )
-SELECT pg_advisory_unlock(lanekeeper.lane_lock(u.lane_id)) FROM unnest($1::bigint[]) AS u (lane_id)
+SELECT bool_and(pg_advisory_unlock(lanekeeper.lane_lock(u.lane_id))) FROM unnest($1::bigint[]) AS u (lane_id)
