@@ -2,8 +2,9 @@
 -- there, and a settlement writes it there: a place is a block and a line in it, so neither goes down the index. A
 -- place is a hint: whoever finds another lane there, or nothing, looks the lane up as before.
 --
--- A claim looks for its tokens once more only where a lane was settled a moment ago. What it took is no longer
--- compressed when it is written down: that was 0.8 of the microseconds of each lane.
+-- Who replaces a token moves the progress of its lane. So progress that is still at the token's place says that the
+-- token is there too, and a claim looks for it once more only where it is not. What a claim took is no longer compressed
+-- when it is written down: that was 0.8 of the microseconds of each lane.
 --
 -- Figures: docs/performance.md.
 
@@ -511,9 +512,8 @@ DROP FUNCTION lanekeeper.settle(
 -- OFFSET 0 keeps the lock above the walk whatever the plan below is, and LIMIT stops the walk: no lock
 -- is taken that is not returned. The tokens' rows are not locked: that would be a write for each. A
 -- settlement may have replaced a token after the walk's snapshot and given the lane back before its lock
--- was tried. So where a lane was settled a moment ago, each is looked for once more when the lane is ours and
--- nobody else can touch it. What slips through finds nothing to do, or what another token is there for too:
--- what becomes of a lane is decided by its progress.
+-- was tried. Then it moved the lane's progress, too: where that is no longer at the token's place, the token is looked
+-- for once more when the lane is ours and nobody else can touch it.
 -- Index: ready's primary key; progress by its place, and by its key where it is no longer there.
 CREATE FUNCTION lanekeeper.claim_lanes(
     IN p_connection_id bigint, IN p_claim_id bigint,
@@ -557,14 +557,13 @@ DECLARE
     v_token_ids   bigint[];
     v_token_days  date[];
     v_progress    tid[];
+    v_places      tid[];
     v_found       int[];
     v_walks       int := 0;
     -- What the tokens say of the days of their lanes' events.
     v_days        date[];
     -- Of how many lanes more is to be said.
     v_pasts       bigint;
-    -- Some of them were settled a moment ago.
-    v_settled     boolean;
     v_crashes     int[];
 BEGIN
     lane_ids := '{}';
@@ -670,39 +669,46 @@ BEGIN
         RETURN;
     END IF;
 
-    -- A statement of its own: its snapshot is taken after the locks. The progress of most lanes is where it was when
-    -- their tokens were made.
+    -- A statement of its own: its snapshot is taken after the locks. Progress that is where the token says was not
+    -- settled since the token was made, so the token is still there: whoever replaces it moves the progress. No other
+    -- plan is left than one look at each place, in the order of the lanes.
     SELECT array_agg(i), array_agg(p.version + p.step), array_agg(p.cursor), array_agg(greatest(p.cursor_day, v_days[i])),
+           array_agg(progress_places[i]),
            count(*) FILTER (WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
-                                  OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL),
-           bool_or(p.changed_at > v_recent)
-    INTO v_found, versions, cursors, cursor_days, v_pasts, v_settled
+                                  OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL)
+    INTO v_found, versions, cursors, cursor_days, v_places, v_pasts
     FROM generate_series(1, cardinality(lane_ids)) AS i
-    JOIN lanekeeper.progress AS p ON p.ctid = progress_places[i] AND p.lane_id = lane_ids[i];
+    CROSS JOIN LATERAL (
+        SELECT p.version, p.step, p.cursor, p.cursor_day, p.attempts, p.crashes, p.retry_at, p.parked_at,
+               p.requeued_after
+        FROM lanekeeper.progress AS p WHERE p.ctid = progress_places[i] AND p.lane_id + 0 = lane_ids[i] OFFSET 0
+    ) AS p;
 
-    -- A token may have been replaced since the walk, and may outlive its lane, where a session was removed.
-    IF v_settled OR cardinality(v_found) IS DISTINCT FROM cardinality(lane_ids) THEN
-        SELECT array_agg(i), array_agg(p.version + p.step), array_agg(p.cursor), array_agg(greatest(p.cursor_day, v_days[i])),
-               count(*) FILTER (WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
-                                      OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL),
-               array_agg(p.place)
-        INTO v_found, versions, cursors, cursor_days, v_pasts, progress_places
-        FROM generate_series(1, cardinality(lane_ids)) AS i
-        JOIN lanekeeper.ready AS r ON r.ctid = tokens[i] AND r.id = token_ids[i]
+    -- The others are looked up. A token may have been replaced since the walk, and may outlive its lane, where a session
+    -- was removed.
+    IF cardinality(v_found) IS DISTINCT FROM cardinality(lane_ids) THEN
+        SELECT v_found || array_agg(o.i), versions || array_agg(p.version + p.step), cursors || array_agg(p.cursor),
+               cursor_days || array_agg(greatest(p.cursor_day, v_days[o.i])), v_places || array_agg(p.place),
+               v_pasts + count(*) FILTER (WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
+                                                OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL)
+        INTO v_found, versions, cursors, cursor_days, v_places, v_pasts
+        FROM (SELECT generate_series(1, cardinality(lane_ids)) EXCEPT SELECT unnest(v_found)) AS o (i)
+        JOIN lanekeeper.ready AS r ON r.ctid = tokens[o.i] AND r.id = token_ids[o.i]
         CROSS JOIN LATERAL (
             SELECT p.version, p.step, p.cursor, p.cursor_day, p.attempts, p.crashes, p.retry_at, p.parked_at,
                    p.requeued_after, p.ctid AS place
-            FROM lanekeeper.progress AS p WHERE p.lane_id = lane_ids[i]
+            FROM lanekeeper.progress AS p WHERE p.lane_id = lane_ids[o.i]
             ORDER BY p.version DESC LIMIT 1
         ) AS p;
-    END IF;
-    IF cardinality(v_found) IS DISTINCT FROM cardinality(lane_ids) THEN
-        WITH orphan AS (
-            DELETE FROM lanekeeper.ready AS r USING generate_series(1, cardinality(lane_ids)) AS i
-            WHERE i <> ALL (coalesce(v_found, '{}')) AND r.ctid = tokens[i] AND r.id = token_ids[i]
-        )
-        SELECT array_agg(pg_advisory_unlock(lanekeeper.lane_lock(lane_ids[i]))) IS NULL INTO v_full
-        FROM generate_series(1, cardinality(lane_ids)) AS i WHERE i <> ALL (coalesce(v_found, '{}'));
+        IF cardinality(v_found) IS DISTINCT FROM cardinality(lane_ids) THEN
+            WITH gone AS MATERIALIZED (
+                SELECT generate_series(1, cardinality(lane_ids)) AS i EXCEPT SELECT unnest(v_found)
+            ), orphan AS (
+                DELETE FROM lanekeeper.ready AS r USING gone AS g
+                WHERE r.ctid = tokens[g.i] AND r.id = token_ids[g.i]
+            )
+            SELECT array_agg(pg_advisory_unlock(lanekeeper.lane_lock(lane_ids[g.i]))) IS NULL INTO v_full FROM gone AS g;
+        END IF;
         SELECT coalesce(array_agg(lane_ids[i]), '{}'), array_agg(session_ids[i]), array_agg(sessions[i]),
                array_agg(tokens[i]), array_agg(token_ids[i]), array_agg(routes[i]), array_agg(priorities[i])
         INTO lane_ids, session_ids, sessions, tokens, token_ids, routes, priorities
@@ -711,6 +717,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    progress_places := v_places;
 
     IF array_position(sessions, NULL) IS NOT NULL THEN
         SELECT array_agg(n.session_id), array_agg(n.name) INTO session_ids, sessions
@@ -760,7 +767,7 @@ $$;
 --   5 yield    the token is replaced by one due now
 --   6 discard  the token was a spare one and is deleted; progress is not touched
 --   7 release  the token stays as it is
--- Where `changed` is false, progress is not written. What no lane has is an empty array: p_attempts, p_crashes,
+-- Where `changed` is false, only the number of progress goes on, and only where the token is replaced. What no lane has is an empty array: p_attempts, p_crashes,
 -- p_delays_ms, p_errors, p_history_from, and p_routes and p_priorities where no token is replaced.
 -- `p_outcome_ords` are places in `p_lanes`; `p_progress_places` is where the progress of each lane was when it was
 -- claimed, empty or with NULLs where that is not known; where it is said, the lanes are in the order of their
@@ -820,14 +827,15 @@ BEGIN
     -- In a statement of its own: its snapshot was taken after the append locks. The compare-and-set (I5) is on
     -- version and step. This is the usual case, where progress is written where the claim found it.
     IF v_plain AND cardinality(p_attempts) = 0 AND cardinality(p_crashes) = 0 AND cardinality(p_errors) = 0
-       AND cardinality(p_progress_places) > 0 AND array_position(p_progress_places, NULL) IS NULL THEN
+       AND cardinality(p_progress_places) > 0 THEN
         WITH moved AS (
             UPDATE lanekeeper.progress AS p
             SET version = CASE WHEN p.step < 15 THEN p.version ELSE p.version + 16 END, step = (p.step + 1) % 16,
                 cursor = p_cursors[i], cursor_day = p_days[i], attempts = 0, crashes = 0, retry_at = NULL,
                 parked_at = NULL, last_error = NULL, changed_at = v_now
             FROM generate_series(1, cardinality(p_lanes)) AS i
-            WHERE p.ctid = p_progress_places[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
+            -- Nothing but the place to go by: no plan may read more of the table than that.
+            WHERE p.ctid = p_progress_places[i] AND p.lane_id + 0 = p_lanes[i] AND p.version + p.step = p_versions[i]
             RETURNING i, (CASE WHEN p.requeued_after IS NOT NULL OR EXISTS (
                                    SELECT FROM lanekeeper.recent_event AS e
                                    WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= p_days[i]) THEN 3
@@ -838,7 +846,7 @@ BEGIN
     END IF;
 
     IF cardinality(ords) IS DISTINCT FROM cardinality(p_lanes) THEN
-        -- Of the usual case: somebody else settled them, or the table was rewritten.
+        -- Of the usual case: they were settled before in this claim, by somebody else, or the table was rewritten.
         SELECT array_agg(t.i) INTO v_todo
         FROM (SELECT generate_series(1, cardinality(p_lanes)) EXCEPT SELECT unnest(ords)) AS t (i);
         v_idle := false;
@@ -855,12 +863,23 @@ BEGIN
             WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
               AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]
             RETURNING i, p.requeued_after, p.ctid AS place
+        ), passed AS (
+            -- Its token is replaced, so its progress moves: see claim_lanes.
+            UPDATE lanekeeper.progress AS p
+            SET version = CASE WHEN p.step < 15 THEN p.version ELSE p.version + 16 END, step = (p.step + 1) % 16,
+                changed_at = v_now
+            FROM unnest(v_todo) AS i
+            WHERE NOT p_changed[i] AND p_operations[i] IN (3, 5) AND p.lane_id = p_lanes[i]
+              AND p.version + p.step = p_versions[i] AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]
+            RETURNING i, p.ctid AS place
         )
         SELECT array_agg(h.i), array_agg(h.requeued), array_agg(h.place) INTO v_ords, v_requeued, v_places
         FROM (
             SELECT i, requeued_after IS NOT NULL AS requeued, place FROM moved
             UNION ALL
-            SELECT i, false, p_progress_places[i] FROM unnest(v_todo) AS i WHERE NOT p_changed[i]
+            SELECT i, false, place FROM passed
+            UNION ALL
+            SELECT i, false, NULL FROM unnest(v_todo) AS i WHERE NOT p_changed[i] AND p_operations[i] NOT IN (3, 5)
         ) AS h;
 
         -- More without the lock too: what is committed need not wait for the append that has it.

@@ -10,42 +10,74 @@ use super::sink::{Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, backlog, progress, row_queue};
 use crate::engine::Worker;
 
-/// Deep lanes; and the worst case, a lane per event.
-const CASES: [(Backlog, f64); 2] = [
-    (
-        Backlog {
+/// What is drained, and by what worker.
+#[derive(Clone, Copy)]
+pub struct Case {
+    backlog: Backlog,
+    /// Lanes that the worker and the subscription have room for; `None`: as they are configured.
+    lanes: Option<u32>,
+    target: Option<f64>,
+}
+
+/// Deep lanes; the worst case, a lane per event; and that by a worker for many quick deliveries.
+const CASES: [Case; 3] = [
+    Case {
+        backlog: Backlog {
             sessions: 5_000,
             events: 20,
         },
-        5.0,
-    ),
-    (
-        Backlog {
+        lanes: None,
+        target: Some(5.0),
+    },
+    Case {
+        backlog: Backlog {
             sessions: 100_000,
             events: 1,
         },
-        1.0,
-    ),
+        lanes: None,
+        target: Some(1.0),
+    },
+    Case {
+        backlog: Backlog {
+            sessions: 100_000,
+            events: 1,
+        },
+        lanes: Some(2_048),
+        target: Some(1.0),
+    },
 ];
 
-pub fn cases(options: &Options) -> Vec<(Backlog, Option<f64>)> {
+pub fn cases(options: &Options) -> Vec<Case> {
     match options.drain {
-        Some(backlog) => vec![(backlog, None)],
-        None => CASES
-            .map(|(backlog, target)| (backlog, Some(target)))
-            .into(),
+        Some(backlog) => vec![Case {
+            backlog,
+            lanes: None,
+            target: None,
+        }],
+        None => CASES.into(),
     }
 }
 
 pub async fn measure(
     scratch: &Scratch,
     options: &Options,
-    (backlog, target): (Backlog, Option<f64>),
+    case: Case,
 ) -> Result<Vec<Line>, BenchError> {
+    let Case {
+        backlog, target, ..
+    } = case;
+    let mut options = options.clone();
+    let mut name = backlog.to_string();
+    if let Some(lanes) = case.lanes {
+        options.worker.max_lanes = lanes as usize;
+        options.concurrency = lanes;
+        name = format!("{name}, room for {lanes} lanes");
+    }
+    let options = &options;
     let (mut alike, mut flushed) = (Pairs::default(), Pairs::default());
     let (mut costs, mut references) = (Vec::new(), Vec::new());
     for run in 1..=options.runs() {
-        progress(&format!("drain {backlog}, run {run} of {}", options.runs()));
+        progress(&format!("drain {name}, run {run} of {}", options.runs()));
         let (value, cost) = drain(scratch, options, backlog).await?;
         costs.push(cost);
         let jobs = backlog.total();
@@ -54,14 +86,13 @@ pub async fn measure(
         alike.push(value, reference);
         flushed.push(value, row_queue::drain(scratch, jobs, "on").await?.0);
     }
-    let case = backlog.to_string();
     let line = |pairs, commit: &str, target| {
         let connections = row_queue::CONNECTIONS;
         let against = format!(
             "row queue without order, {connections} connections, synchronous_commit {commit}"
         );
         Line::Comparison(Comparison::new(
-            ("drain", case.clone()),
+            ("drain", name.clone()),
             against,
             pairs,
             target,
@@ -72,7 +103,7 @@ pub async fn measure(
         line(flushed, "on", None),
         Line::Costs(Costs {
             bench: "drain".to_owned(),
-            case: backlog.to_string(),
+            case: name.clone(),
             value: cost::median(&costs),
             against: "row queue".to_owned(),
             reference: cost::median(&references),

@@ -66,8 +66,8 @@ pub async fn run<E: From<BenchError>>(
 ) -> Result<(), E> {
     match workload {
         Workload::Drain => {
-            for backlog in drain::cases(options) {
-                for line in drain::measure(scratch, options, backlog).await? {
+            for case in drain::cases(options) {
+                for line in drain::measure(scratch, options, case).await? {
                     emit(line)?;
                 }
             }

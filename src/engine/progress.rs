@@ -121,6 +121,15 @@ impl Progress {
         }
     }
 
+    /// To be settled by its key only: on a connection that does not pin its plans, one by the place may be kept that
+    /// reads the whole table.
+    pub fn by_key(self) -> Self {
+        Self {
+            place: None,
+            ..self
+        }
+    }
+
     /// The seq of the first event that is not settled, if there is one.
     pub fn next_seq(&self) -> i64 {
         self.cursor.saturating_add(1)

@@ -211,7 +211,7 @@ impl Session<'_> {
 
     async fn lane(&mut self, lane: ClaimedLane, route: &Route) -> Result<(), SessionError> {
         CrashPoint::Held.pass();
-        let mut progress = Progress::of(&lane);
+        let mut progress = Progress::of(&lane).by_key();
         if lane.parked || !lane.retry_in.is_zero() {
             return self
                 .settle(&lane, &mut progress, Stop::new(Operation::Discard))

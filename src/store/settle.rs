@@ -227,13 +227,11 @@ pub async fn settle(
     let places = column!(Place, |s, t| t.place);
     let tokens = column!(i64, |s, t| t.id);
     let history = sparse_column!(Option<i64>, |s| s.history_from.is_some(), s.history_from);
-    // A group is settled by its places only where all are known.
-    let places_known = lanes.iter().all(|(s, _)| s.progress_place.is_some());
-    let progress_places = if places_known {
-        column!(Option<Place>, |s, t| s.progress_place)
-    } else {
-        Vec::new()
-    };
+    let progress_places = sparse_column!(
+        Option<Place>,
+        |s| s.progress_place.is_some(),
+        s.progress_place
+    );
     let outcomes = OutcomeColumns::of(&lanes);
     let row = client
         .query_one(

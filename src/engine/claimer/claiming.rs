@@ -36,10 +36,13 @@ impl Session<'_> {
             .settings
             .max_lanes
             .saturating_sub(self.shared.held());
-        if self.shared.budget.room() == 0 {
-            0
-        } else {
-            lanes.min(self.size.lanes())
+        match self.shared.budget.room() {
+            0 => 0,
+            // Each lane brings an event at the least, whatever is left.
+            room => {
+                let fitting = room / usize::try_from(INLINE_BYTES).unwrap_or(0);
+                lanes.min(self.size.lanes_within(fitting))
+            }
         }
     }
 

@@ -16,6 +16,8 @@ const MOST: usize = 1024;
 const SPAN: Duration = Duration::from_millis(20);
 /// Over how much time the pace is measured, at the least.
 const MEASURED_OVER: Duration = Duration::from_millis(5);
+/// After which time what was before says nothing any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(100);
 
 /// The size of a connection's next claim.
 pub struct ClaimSize {
@@ -36,15 +38,17 @@ impl ClaimSize {
         }
     }
 
-    pub fn lanes(&self) -> usize {
-        self.lanes
+    /// Where there is memory for an event each of `fitting` lanes, at the largest that comes with its batch; of the
+    /// usual size also where there is less.
+    pub fn lanes_within(&self, fitting: usize) -> usize {
+        self.lanes.min(fitting.max(USUAL))
     }
 
     pub fn let_go(&mut self, lanes: usize) {
         self.let_go += lanes;
     }
 
-    /// Goes by the pace since it was measured last; half of what it was before stays.
+    /// Goes by the pace since it was measured last; half of what it was before stays, for a while.
     pub fn measure(&mut self, now: Instant) {
         let time = now.saturating_duration_since(self.since);
         if time < MEASURED_OVER {
@@ -53,7 +57,11 @@ impl ClaimSize {
         let pace = self.let_go as f64 * SPAN.as_secs_f64() / time.as_secs_f64();
         // In range: it is clamped.
         let pace = pace.clamp(USUAL as f64, self.most as f64) as usize;
-        self.lanes = usize::midpoint(self.lanes, pace);
+        self.lanes = if time < FORGOTTEN_AFTER {
+            usize::midpoint(self.lanes, pace)
+        } else {
+            pace
+        };
         self.since = now;
         self.let_go = 0;
     }
@@ -67,40 +75,48 @@ mod tests {
         size.let_go(let_go);
         let now = size.since + Duration::from_millis(millis);
         size.measure(now);
-        size.lanes()
+        size.lanes
     }
 
     #[test]
     fn claims_grow_with_the_pace_up_to_the_share_of_the_connection() {
         let mut size = ClaimSize::new(700);
-        assert_eq!(size.lanes(), USUAL);
+        assert_eq!(size.lanes, USUAL);
         assert_eq!(after(&mut size, 10, 250), 378, "half way to 500");
         for _ in 0..20 {
             after(&mut size, 10, 10_000);
         }
-        assert_eq!(size.lanes(), 699);
+        assert_eq!(size.lanes, 699);
     }
 
     #[test]
     fn claims_are_of_the_usual_size_where_deliveries_take_their_time() {
         let mut size = ClaimSize::new(MOST);
         after(&mut size, 10, 10_000);
-        assert!(size.lanes() > USUAL);
-        for _ in 0..20 {
-            after(&mut size, 1000, 5_000);
-        }
-        assert_eq!(size.lanes(), USUAL);
+        assert!(size.lanes > USUAL);
+        assert_eq!(after(&mut size, 1000, 5_000), USUAL);
     }
 
     #[test]
     fn a_moment_is_no_measure() {
         let mut size = ClaimSize::new(MOST);
         assert_eq!(after(&mut size, 1, 10_000), USUAL);
-        assert!(after(&mut size, 100, 0) > USUAL, "what was let go in it counts");
+        assert!(
+            after(&mut size, 100, 0) > USUAL,
+            "what was let go in it counts"
+        );
+    }
+
+    #[test]
+    fn a_claim_brings_no_more_than_there_is_memory_for() {
+        let mut size = ClaimSize::new(MOST);
+        after(&mut size, 1000, 100_000);
+        let within = [2 * MOST, 300, 3].map(|fitting| size.lanes_within(fitting));
+        assert_eq!(within, [MOST, 300, USUAL]);
     }
 
     #[test]
     fn a_small_share_does_not_make_claims_smaller_than_room_does() {
-        assert_eq!(ClaimSize::new(9).lanes(), USUAL);
+        assert_eq!(ClaimSize::new(9).lanes, USUAL);
     }
 }

@@ -68,7 +68,23 @@ impl Connection {
         self.settle(&[(passed, lane.token)]).await
     }
 
-    async fn settle(&self, lanes: &[(Settlement, Token)]) -> Vec<Settled> {
+    /// All that the lanes have was accepted: one event each.
+    pub async fn finish(&self, lanes: &[ClaimedLane]) -> Vec<Settled> {
+        let finished: Vec<_> = lanes
+            .iter()
+            .map(|lane| {
+                let settlement = Settlement {
+                    changed: true,
+                    cursor: lane.cursor + 1,
+                    ..settlement(lane, Operation::Finish)
+                };
+                (settlement, lane.token)
+            })
+            .collect();
+        self.settle(&finished).await
+    }
+
+    pub async fn settle(&self, lanes: &[(Settlement, Token)]) -> Vec<Settled> {
         settle::settle(&self.client, &self.settle, self.worker_id, lanes)
             .await
             .unwrap()

@@ -6,6 +6,7 @@ pub mod connection;
 mod gist;
 mod housekeeping;
 mod loaded;
+mod places;
 mod plans;
 mod recent;
 mod steps;
