@@ -2,9 +2,8 @@
 -- there, and a settlement writes it there: a place is a block and a line in it, so neither goes down the index. A
 -- place is a hint: whoever finds another lane there, or nothing, looks the lane up as before.
 --
--- Who replaces a token moves the progress of its lane. So progress that is still at the token's place says that the
--- token is there too, and a claim looks for it once more only where it is not. What a claim took is no longer compressed
--- when it is written down: that was 0.8 of the microseconds of each lane.
+-- A claim looks for its tokens once more in one scan of their places, and one by one only where some are gone. What it
+-- took is no longer compressed when it is written down: that was 0.8 of the microseconds of each lane.
 --
 -- Figures: docs/performance.md.
 
@@ -512,8 +511,7 @@ DROP FUNCTION lanekeeper.settle(
 -- OFFSET 0 keeps the lock above the walk whatever the plan below is, and LIMIT stops the walk: no lock
 -- is taken that is not returned. The tokens' rows are not locked: that would be a write for each. A
 -- settlement may have replaced a token after the walk's snapshot and given the lane back before its lock
--- was tried. Then it moved the lane's progress, too: where that is no longer at the token's place, the token is looked
--- for once more when the lane is ours and nobody else can touch it.
+-- was tried. So each is looked for once more when its lane is ours and nobody else can touch it.
 -- Index: ready's primary key; progress by its place, and by its key where it is no longer there.
 CREATE FUNCTION lanekeeper.claim_lanes(
     IN p_connection_id bigint, IN p_claim_id bigint,
@@ -558,6 +556,8 @@ DECLARE
     v_token_days  date[];
     v_progress    tid[];
     v_places      tid[];
+    -- Ids of tokens, ascending.
+    v_there       bigint[];
     v_found       int[];
     v_walks       int := 0;
     -- What the tokens say of the days of their lanes' events.
@@ -669,9 +669,14 @@ BEGIN
         RETURN;
     END IF;
 
-    -- A statement of its own: its snapshot is taken after the locks. Progress that is where the token says was not
-    -- settled since the token was made, so the token is still there: whoever replaces it moves the progress. No other
-    -- plan is left than one look at each place, in the order of the lanes.
+    -- Are all tokens still there? In one scan of their places: a token has an id of its own and stays where it is,
+    -- so what has one of these ids is one of them. From here on each statement's snapshot is taken after the locks.
+    SELECT array_agg(t.id ORDER BY t.id) INTO v_there FROM unnest(token_ids) AS t (id);
+    SELECT array_agg(r.id ORDER BY r.id) INTO v_there FROM lanekeeper.ready AS r
+    WHERE r.ctid = ANY (tokens) AND r.id = v_there[width_bucket(r.id, v_there)];
+
+    -- The progress of most lanes is where it was when their tokens were made. No other plan is left than one look at each
+    -- place, in the order of the lanes.
     SELECT array_agg(i), array_agg(p.version + p.step), array_agg(p.cursor), array_agg(greatest(p.cursor_day, v_days[i])),
            array_agg(progress_places[i]),
            count(*) FILTER (WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
@@ -684,8 +689,15 @@ BEGIN
         FROM lanekeeper.progress AS p WHERE p.ctid = progress_places[i] AND p.lane_id + 0 = lane_ids[i] OFFSET 0
     ) AS p;
 
-    -- The others are looked up. A token may have been replaced since the walk, and may outlive its lane, where a session
-    -- was removed.
+    IF cardinality(v_there) IS DISTINCT FROM cardinality(lane_ids) THEN
+        SELECT array_agg(v_found[n]), array_agg(versions[n]), array_agg(cursors[n]), array_agg(cursor_days[n]),
+               array_agg(v_places[n])
+        INTO v_found, versions, cursors, cursor_days, v_places
+        FROM generate_series(1, cardinality(v_found)) AS n
+        WHERE token_ids[v_found[n]] = v_there[width_bucket(token_ids[v_found[n]], v_there)];
+    END IF;
+    -- The others are looked up, each with its token. A token may have been replaced since the walk, and may outlive its
+    -- lane, where a session was removed.
     IF cardinality(v_found) IS DISTINCT FROM cardinality(lane_ids) THEN
         SELECT v_found || array_agg(o.i), versions || array_agg(p.version + p.step), cursors || array_agg(p.cursor),
                cursor_days || array_agg(greatest(p.cursor_day, v_days[o.i])), v_places || array_agg(p.place),
@@ -746,7 +758,8 @@ BEGIN
         ) AS p
         WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
               OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL;
-        FOR i IN 1 .. cardinality(places) LOOP
+        -- None where only lanes had a past that were given back.
+        FOR i IN 1 .. coalesce(cardinality(places), 0) LOOP
             v_crashes[places[i]] := CASE WHEN crashes[i] < 2 THEN crashes[i] END;
         END LOOP;
     END IF;
@@ -767,7 +780,7 @@ $$;
 --   5 yield    the token is replaced by one due now
 --   6 discard  the token was a spare one and is deleted; progress is not touched
 --   7 release  the token stays as it is
--- Where `changed` is false, only the number of progress goes on, and only where the token is replaced. What no lane has is an empty array: p_attempts, p_crashes,
+-- Where `changed` is false, progress is not written. What no lane has is an empty array: p_attempts, p_crashes,
 -- p_delays_ms, p_errors, p_history_from, and p_routes and p_priorities where no token is replaced.
 -- `p_outcome_ords` are places in `p_lanes`; `p_progress_places` is where the progress of each lane was when it was
 -- claimed, empty or with NULLs where that is not known; where it is said, the lanes are in the order of their
@@ -863,23 +876,12 @@ BEGIN
             WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
               AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]
             RETURNING i, p.requeued_after, p.ctid AS place
-        ), passed AS (
-            -- Its token is replaced, so its progress moves: see claim_lanes.
-            UPDATE lanekeeper.progress AS p
-            SET version = CASE WHEN p.step < 15 THEN p.version ELSE p.version + 16 END, step = (p.step + 1) % 16,
-                changed_at = v_now
-            FROM unnest(v_todo) AS i
-            WHERE NOT p_changed[i] AND p_operations[i] IN (3, 5) AND p.lane_id = p_lanes[i]
-              AND p.version + p.step = p_versions[i] AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]
-            RETURNING i, p.ctid AS place
         )
         SELECT array_agg(h.i), array_agg(h.requeued), array_agg(h.place) INTO v_ords, v_requeued, v_places
         FROM (
             SELECT i, requeued_after IS NOT NULL AS requeued, place FROM moved
             UNION ALL
-            SELECT i, false, place FROM passed
-            UNION ALL
-            SELECT i, false, NULL FROM unnest(v_todo) AS i WHERE NOT p_changed[i] AND p_operations[i] NOT IN (3, 5)
+            SELECT i, false, p_progress_places[i] FROM unnest(v_todo) AS i WHERE NOT p_changed[i]
         ) AS h;
 
         -- More without the lock too: what is committed need not wait for the append that has it.

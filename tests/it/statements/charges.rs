@@ -4,7 +4,7 @@ use lanekeeper::store::claim::Bound;
 use lanekeeper::store::settle::{Operation, Settled};
 use lanekeeper::store::{settle, worker};
 
-use super::connection::Connection;
+use super::connection::{Connection, settlement};
 use crate::engine::bed::{Bed, LIMIT};
 use crate::support::wait_until;
 
@@ -81,6 +81,29 @@ async fn a_worker_that_lives_wakes_its_own_lanes_and_charges_nothing() {
     let taken = worker::take_over(&bed.client, own, 30_000).await.unwrap();
     assert_eq!((taken[0].lanes, taken[0].charged), (1, 0));
     assert_eq!(bed.count(CHARGED).await, 0);
+}
+
+/// The next holder of a dead worker's lane finds that it must wait, and gives it back as it was. Were that a settlement
+/// like others, the death would never be charged, and an event that kills its workers would go on for ever.
+#[tokio::test]
+async fn a_lane_that_was_given_back_as_it_was_is_charged_for_the_death_before() {
+    for operation in [Operation::Retry, Operation::Yield] {
+        let bed = Bed::new().await;
+        bed.enqueue_bulk(1, 1).await;
+        let mut dying = Connection::open(&bed).await;
+        assert_eq!(dying.claim(Bound::START, 1).await.lanes.len(), 1);
+        lose(&bed, dying).await;
+        let mut successor = Connection::open(&bed).await;
+        let held = successor.claim(Bound::START, 1).await.lanes;
+        let given_back = (settlement(&held[0], operation), held[0].token);
+        assert_eq!(successor.settle(&[given_back]).await, [Settled::Done]);
+        successor.unlock(&[held[0].lane_id]).await;
+        let survivor = worker::new_worker_id(&bed.client).await.unwrap();
+        worker::take_over(&bed.client, survivor, 30_000)
+            .await
+            .unwrap();
+        assert_eq!(bed.count(CHARGED).await, 1, "{operation:?}");
+    }
 }
 
 /// Tokens stay when a lane is claimed: a dead worker's may be claimed before anybody has taken over.

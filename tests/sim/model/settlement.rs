@@ -27,15 +27,12 @@ impl Model {
     /// Writes what a holder settles, if nobody else has settled the lane.
     pub fn settle(&mut self, shadow: &mut Shadow, operation: Operation, delay_ms: i64) -> Settled {
         let at = shadow.lane;
-        let replaced = matches!(operation, Operation::Retry | Operation::Yield);
-        if (shadow.changed || replaced) && self.lanes[at].version != shadow.version {
+        if shadow.changed && self.lanes[at].version != shadow.version {
             return Settled::Lost;
         }
         let now = self.now;
         if shadow.changed {
             self.write(shadow, operation, delay_ms);
-        } else if replaced {
-            self.lanes[at].take_step();
         }
         let lane = &mut self.lanes[at];
         let result = match operation {
