@@ -86,7 +86,9 @@ impl Ground {
         let Some(standby) = own.standby.take() else {
             return false;
         };
-        drop(own.server.take().expect("it runs").crash().await);
+        let server = own.server.take().expect("it runs");
+        server.standby_has_all().await;
+        drop(server.crash().await);
         standby.promote().await;
         let mut url = url::Url::parse(&own.url).unwrap();
         url.set_port(Some(standby.port())).unwrap();

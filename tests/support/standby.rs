@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
+use tokio_postgres::NoTls;
 use tokio_postgres::config::Host;
 
 use super::{Server, connect};
@@ -72,6 +73,35 @@ impl Server {
             sleep(Duration::from_millis(20)).await;
         }
         standby
+    }
+
+    /// Waits until its standby has all that it has. A server that crashed with commits under way shows them after its
+    /// start, whether or not the standby ever got them.
+    pub async fn standby_has_all(&self) {
+        let deadline = Instant::now() + LIMIT;
+        let mut end = None;
+        // Where others have all its connections nobody can ask; then nothing new commits either.
+        while !self.standby_is_at(&mut end).await.unwrap_or(true) {
+            assert!(
+                Instant::now() < deadline,
+                "the standby does not come up to it"
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Whether it has come to `end`, which is where this server is now if it was not known. An error where it
+    /// takes no connection, as others have them all.
+    async fn standby_is_at(&self, end: &mut Option<String>) -> Result<bool, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await?;
+        tokio::spawn(connection);
+        let Some(end) = end else {
+            let query = "SELECT pg_current_wal_lsn()::text";
+            *end = Some(client.query_one(query, &[]).await?.get(0));
+            return Ok(false);
+        };
+        let query = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync' AND flush_lsn >= $1::text::pg_lsn";
+        Ok(client.query_opt(query, &[end]).await?.is_some())
     }
 
     /// What `pg_basebackup` does, for packages of the server that come without it. PostgreSQL 15 and later.

@@ -281,7 +281,7 @@ mod tests {
         journal.started((0, 1), t);
         journal.answered((0, 2), t, t);
         journal.started((0, 2), t);
-        assert_eq!(journal.all().from_call, []);
+        assert!(journal.all().from_call.is_empty());
         assert_eq!(journal.appended(), 3);
     }
 }

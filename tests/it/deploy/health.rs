@@ -34,6 +34,11 @@ async fn a_worker_that_drains_is_live_and_not_ready_until_it_is_gone() {
     let plant = Plant::new(Duration::ZERO).await;
     let worker = plant.worker(&[]).await;
     let http = worker.http();
+    // It serves before it has its first answer from Postgres.
+    wait_until(LIMIT, "the worker is ready", async || {
+        health(&http).await.code == Some(0)
+    })
+    .await;
     for path in ["/livez", "/readyz", "/startupz"] {
         assert_passes(&worker, path).await;
     }

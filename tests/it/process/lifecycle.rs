@@ -41,7 +41,7 @@ async fn circuits_pauses_and_takeovers_are_told_to_those_who_subscribe() {
     let plant = Plant::new(Duration::from_millis(5)).await;
     let file = format!(
         "[subscription.out]\nstream = \"runs\"\nadapter = \"webhook\"\nurl = \"{0}\"\n\
-         secret_env = \"{SECRET_ENV}\"\nconcurrency = 512\nretry = {{ schedule = [\"200ms\"] }}\n\
+         secret_env = \"{SECRET_ENV}\"\nconcurrency = 50\nretry = {{ schedule = [\"200ms\"] }}\n\
          [subscription.feed]\nstream = \"lifecycle\"\nadapter = \"exec\"\ncommand = [\"true\"]\n",
         plant.receiver.url()
     );
