@@ -24,6 +24,8 @@ pub enum Mutation {
     TransactionHeld,
     /// I8: an idle connection looks when it is told to, and never by itself.
     NoPolls,
+    /// I8: a worker keeps the doorbell for as long as it runs.
+    DoorbellKept,
     /// I9: each walk starts at the first token that there ever was.
     NoBound,
     /// I10: a lane does not wait for its turn.
@@ -45,7 +47,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::BackoffWhileHeld,
         Self::CursorBeforeDelivery,
         Self::SettledElsewhere,
@@ -54,6 +56,7 @@ impl Mutation {
         Self::PooledConnectionHeld,
         Self::TransactionHeld,
         Self::NoPolls,
+        Self::DoorbellKept,
         Self::NoBound,
         Self::TurnNotAwaited,
         Self::WholeLimitAlone,

@@ -30,7 +30,8 @@ pub struct Environment {
     pub payload_bytes: usize,
     pub subscription_concurrency: u32,
     pub lane_connections: usize,
-    pub max_lanes: usize,
+    /// `None`: the worker's part of the server's lock table.
+    pub max_lanes: Option<usize>,
     pub batch: usize,
     /// Settings of the server by name.
     pub postgres: serde_json::Map<String, serde_json::Value>,
@@ -76,7 +77,7 @@ impl fmt::Display for Environment {
         write!(
             f,
             "lanekeeper {}{}, {} cores, median of {} runs, {}-byte payloads; {} lane connections, \
-             {} lanes, {} of one subscription, batches of {}\nPostgreSQL: {}",
+             {}, {} of one subscription, batches of {}\nPostgreSQL: {}",
             self.release,
             if self.optimised {
                 ""
@@ -87,7 +88,10 @@ impl fmt::Display for Environment {
             self.runs,
             self.payload_bytes,
             self.lane_connections,
-            self.max_lanes,
+            self.max_lanes.map_or_else(
+                || "lanes by the lock table".to_owned(),
+                |lanes| format!("{lanes} lanes")
+            ),
             self.subscription_concurrency,
             self.batch,
             settings.join(", "),

@@ -73,7 +73,7 @@ struct MeasureArgs {
     #[arg(long, value_name = "N", requires = "sessions", value_parser = clap::value_parser!(u32).range(1..))]
     events: Option<u32>,
     /// Lanes that the subscription delivers at once
-    #[arg(long, default_value_t = 512, value_name = "N")]
+    #[arg(long, default_value_t = 2048, value_name = "N")]
     concurrency: u32,
     /// Seconds of each run of enqueue and partitions [default: 2], steady [20], held-snapshot [100]
     #[arg(long, value_name = "S", value_parser = positive)]

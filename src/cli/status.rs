@@ -3,6 +3,7 @@
 //! Its cost does not depend on the backlog or on lanes at rest: lanes that have something to do are
 //! looked at up to a bound, beyond which figures are lower bounds and marked as such.
 
+use std::iter;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -42,8 +43,13 @@ enum Line<'a> {
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
     let reading = inspect::begin(&mut client).await?;
-    let mut subscriptions =
-        inspect::status(&reading, args.limit.to_ask_for(), inspect::LANES_LOOKED_AT).await?;
+    let mut subscriptions = inspect::status(
+        &reading,
+        args.limit.to_ask_for(),
+        inspect::LANES_LOOKED_AT,
+        iter::empty(),
+    )
+    .await?;
     let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
     drop(reading);
     args.limit.cut(&mut subscriptions);

@@ -300,7 +300,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         // Opened where the session registry is in force: the one handler that this program has.
         handler_connections: 1,
         pool_size: config.database.pool_size,
-        max_lanes,
+        max_lanes: (max_lanes > 0).then_some(max_lanes),
         prefetch_bytes,
         batch,
         poll_floor: Duration::from_millis(poll_floor_ms),

@@ -83,7 +83,7 @@ impl Check<'_> {
                 format!("must be less than worker.trust_ms = {}", worker.trust_ms),
             );
         }
-        if worker.lane_connections > worker.max_lanes {
+        if worker.max_lanes > 0 && worker.lane_connections > worker.max_lanes {
             self.refuse(
                 "worker.lane_connections",
                 worker.lane_connections,

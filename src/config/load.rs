@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn the_defaults_alone_are_a_possible_configuration() {
         let config = load_with("", &[]).unwrap();
-        assert_eq!(config.worker.max_lanes, 512);
+        assert_eq!(config.worker.max_lanes, 0);
         assert!(config.database.url.is_none());
         assert!(
             config

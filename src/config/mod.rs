@@ -145,8 +145,9 @@ section! {
     WorkerConfig {
         /// Connections that hold lane locks, each with its share of `max_lanes`.
         lane_connections: usize = 2,
-        /// Lanes held at once by one process, and so deliveries at once. Replicas × this must fit the server's lock table.
-        max_lanes: usize = 512,
+        /// Lanes held at once by one process, and so deliveries at once. 0: up to 2,048, as far as the server's lock table
+        /// has room for those of all workers. Otherwise replicas × this must fit there.
+        max_lanes: usize = 0,
         /// Bytes of events fetched ahead, over all lanes of the process; and again as many of large payloads, which wait until there is room.
         prefetch_bytes: usize = 16 * 1024 * 1024,
         /// Events fetched per lane at once.

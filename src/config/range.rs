@@ -48,7 +48,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         (
             "worker.max_lanes",
             worker.max_lanes as u64,
-            1..=1_000_000,
+            0..=1_000_000,
             "each lane takes an entry of the server's lock table",
         ),
         (

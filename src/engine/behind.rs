@@ -46,6 +46,7 @@ pub struct Seen {
     /// Another one for each look.
     pub number: u64,
     first: HashMap<i32, Bound>,
+    floors: HashMap<i32, Timestamp>,
     /// From then on walks look for themselves.
     good_until: Instant,
 }
@@ -56,11 +57,17 @@ impl Seen {
         self.first.get(&route).copied()
     }
 
+    /// The routes of which is known under which time no token is there, or will be; and that.
+    pub fn floors(&self) -> impl Iterator<Item = (i32, Timestamp)> {
+        self.floors.iter().map(|(route, floor)| (*route, *floor))
+    }
+
     #[cfg(test)]
     pub fn of(number: u64, first: HashMap<i32, Bound>) -> Arc<Self> {
         Arc::new(Self {
             number,
             first,
+            floors: HashMap::new(),
             good_until: Instant::now() + EVERY,
         })
     }
@@ -77,12 +84,18 @@ impl Behind {
         seen.clone().filter(|seen| Instant::now() < seen.good_until)
     }
 
-    fn set(&self, first: HashMap<i32, Bound>, good_until: Instant) {
+    fn set(
+        &self,
+        first: HashMap<i32, Bound>,
+        floors: HashMap<i32, Timestamp>,
+        good_until: Instant,
+    ) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = seen.as_ref().map_or(1, |seen| seen.number + 1);
         *seen = Some(Arc::new(Seen {
             number,
             first,
+            floors,
             good_until,
         }));
     }
@@ -223,7 +236,7 @@ async fn look(
     let seen = first_tokens(&client, &routes, &starts).await?;
     let took = asked.elapsed();
     if whole {
-        floors.floors.clear();
+        floors.floors.retain(|route, _| !routes.contains(route));
     }
     if !floors.raise(&routes, &seen) {
         // The next look is the first one of this server, at its time: two that answer in turns are not asked
@@ -236,7 +249,9 @@ async fn look(
     };
     let first = tokens().map(|(route, token)| (route, token.bound()));
     let good_until = Instant::now() + pause(took, whole, shared.settings.poll_floor) + GOOD_LONGER;
-    shared.behind.set(first.collect(), good_until);
+    shared
+        .behind
+        .set(first.collect(), floors.floors.clone(), good_until);
     let held = shared.held_lanes();
     if !Mutation::NoPolls.is_on()
         && tokens().any(|(_, FirstToken { lane_id, .. })| held.binary_search(&lane_id).is_err())

@@ -21,6 +21,7 @@ use tokio_postgres::Client;
 use super::handler::Destination;
 use super::housekeeping;
 use super::lifecycle::{self, Happening};
+use super::lock_table::Division;
 use super::shared::Shared;
 use crate::store::subscription::{self, Subscription};
 use crate::store::{StoreError, housekeeping as chores, lane_connection, worker};
@@ -96,6 +97,7 @@ async fn control(
     let mut changes_at = Instant::now();
     let mut finishing: Option<JoinHandle<()>> = None;
     let mut refusals = Refusals::default();
+    let mut division = Division::default();
     loop {
         ticks.tick().await;
         let now = Instant::now();
@@ -109,6 +111,7 @@ async fn control(
                 let frozen_after_ms = millis(shared.settings.frozen_after);
                 let fleet = worker::fleet(client, worker_id, frozen_after_ms).await?;
                 shared.limiter.set_fleet(fleet);
+                divide_lock_table(client, shared, &mut division, fleet.replicas).await?;
                 end_frozen(client, shared).await;
             }
             reload(client, shared, source, &mut refusals).await?;
@@ -129,6 +132,21 @@ async fn control(
             }
         }
     }
+}
+
+/// Where nobody said how many lanes this worker may hold.
+async fn divide_lock_table(
+    client: &Client,
+    shared: &Shared,
+    division: &mut Division,
+    replicas: u32,
+) -> Result<(), StoreError> {
+    if shared.settings.max_lanes.is_none() {
+        let entries = worker::lock_table(client).await?;
+        let (heartbeat, most) = (shared.settings.heartbeat + TICK, shared.most_held());
+        shared.set_most_held(division.look(Instant::now(), heartbeat, entries, replicas, most));
+    }
+    Ok(())
 }
 
 async fn end_given_up(client: &Client, shared: &Shared) {

@@ -21,6 +21,9 @@ pub fn register(meter: &Meter, shared: &Arc<Shared>) {
     gauge(names::HELD, |shared, to| {
         to.observe(count(shared.held()), &[])
     });
+    gauge(names::MAX_HELD, |shared, to| {
+        to.observe(count(shared.most_held()), &[]);
+    });
     gauge(names::PREFETCHED, |shared, to| {
         to.observe(count(shared.budget.used()), &[]);
     });

@@ -9,7 +9,7 @@
 //!    └── trust: how long locks are believed in   pace: what a limit lets be claimed, how lanes wait
 //! transactional: the same for handlers, whose effect commits with their settlement
 //! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, and the end of
-//!   connections that this worker gave up (given_up)
+//!   connections that this worker gave up (given_up); lock_table: how many lanes it may hold
 //! housekeeping: retention, and what applies left to finish; archive: days go to files before they go
 //! ```
 //!
@@ -35,6 +35,7 @@ mod housekeeping;
 mod idle;
 mod lane;
 mod lifecycle;
+mod lock_table;
 mod pace;
 mod places;
 mod progress;
@@ -56,6 +57,7 @@ mod worker;
 pub use archive::FolderError;
 pub use control::DestinationSource;
 pub use handler::{Destination, Handler, HandlerError};
+pub use lock_table::lanes_each;
 pub use pace::most_resting;
 pub use sent_messages::SentMessages;
 pub use settings::WorkerSettings;

@@ -69,22 +69,23 @@ impl Gate {
 pub struct Counts {
     /// Lanes that are held and do not rest.
     pub held: AtomicUsize,
+    /// How many may be held.
+    pub most: AtomicUsize,
     /// Lanes that wait for their turn and gave their place to others.
     resting: AtomicUsize,
-    most_resting: usize,
 }
 
 impl Counts {
-    pub fn new(max_lanes: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self {
             held: AtomicUsize::new(0),
+            most: AtomicUsize::new(most),
             resting: AtomicUsize::new(0),
-            most_resting: most_resting(max_lanes),
         }
     }
 }
 
-/// Lanes that a worker may hold beyond its `max_lanes`, because they wait for a limit.
+/// Lanes that a worker may hold beyond its bound, because they wait for a limit.
 pub fn most_resting(max_lanes: usize) -> usize {
     max_lanes.div_ceil(4)
 }
@@ -136,7 +137,8 @@ impl Place {
             self.gate.waiting.fetch_add(1, Ordering::Relaxed);
         }
         let counts = &self.counts;
-        if state.rests || super::route::reserve(&counts.resting, counts.most_resting, 1) == 0 {
+        let most = most_resting(counts.most.load(Ordering::Relaxed));
+        if state.rests || super::route::reserve(&counts.resting, most, 1) == 0 {
             return false;
         }
         state.rests = true;

@@ -15,8 +15,9 @@ pub struct WorkerSettings {
     pub handler_connections: usize,
     /// Connections for what is no lane work: large payloads, pauses, housekeeping.
     pub pool_size: usize,
-    /// Lanes held at once over all of them: also the deliveries at once.
-    pub max_lanes: usize,
+    /// Lanes held at once over all of them: also the deliveries at once. `None`: this worker's part of the server's lock
+    /// table, 2,048 at the most.
+    pub max_lanes: Option<usize>,
     /// Bytes of events fetched ahead, and as many of large payloads, which wait until there is room.
     pub prefetch_bytes: usize,
     /// Events fetched per lane at once.
@@ -63,7 +64,7 @@ impl Default for WorkerSettings {
             lane_connections: 2,
             handler_connections: 2,
             pool_size: 4,
-            max_lanes: 512,
+            max_lanes: None,
             prefetch_bytes: 16 << 20,
             batch: 100,
             poll_floor: Duration::from_secs(1),

@@ -81,6 +81,7 @@ impl Shared {
         pool: Pool,
         settings: WorkerSettings,
         identity: Identity,
+        most_held: usize,
     ) -> Self {
         let limiter = Limiter::new(
             settings.redis.clone(),
@@ -89,7 +90,7 @@ impl Shared {
             // As far apart as two heartbeats may be.
             settings.heartbeat + control::TICK,
         );
-        let counts = Arc::new(Counts::new(settings.max_lanes));
+        let counts = Arc::new(Counts::new(most_held));
         Self {
             database,
             pool,
@@ -150,6 +151,19 @@ impl Shared {
         self.counts.held.load(Ordering::Relaxed)
     }
 
+    /// How many lanes may be held over all connections.
+    pub fn most_held(&self) -> usize {
+        self.counts.most.load(Ordering::Relaxed)
+    }
+
+    pub fn set_most_held(&self, most: usize) {
+        let before = self.counts.most.swap(most, Ordering::Relaxed);
+        if before != most {
+            tracing::info!(max_lanes = most, "lanes that this worker may hold at once");
+            self.made_room();
+        }
+    }
+
     /// The lanes that this worker holds, over all its connections, ascending. A claim passes their
     /// tokens by without trying their locks.
     pub fn held_lanes(&self) -> Vec<i64> {
@@ -171,7 +185,7 @@ impl Shared {
     /// Takes places for up to `wanted` lanes, on the worker and on each route, before they are
     /// claimed: all lane connections wake at once and would else take the same room.
     pub fn reserve(&self, wanted: usize, routes: impl Iterator<Item = Arc<Route>>) -> Places {
-        let total = reserve(&self.counts.held, self.settings.max_lanes, wanted);
+        let total = reserve(&self.counts.held, self.most_held(), wanted);
         let routes = if total == 0 {
             Vec::new()
         } else {

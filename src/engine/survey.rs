@@ -74,5 +74,7 @@ async fn look(
     shared: &Shared,
 ) -> Result<Vec<SubscriptionStatus>, Box<dyn std::error::Error + Send + Sync>> {
     let client = shared.pool.get().await?;
-    Ok(inspect::status(&**client, SUBSCRIPTIONS, LANES).await?)
+    let seen = shared.behind.seen();
+    let floors = seen.iter().flat_map(|seen| seen.floors());
+    Ok(inspect::status(&**client, SUBSCRIPTIONS, LANES, floors).await?)
 }

@@ -164,6 +164,7 @@ impl Session<'_> {
             claimed.lanes.len(),
             CLAIM_LIMIT,
             now,
+            self.shared.idle.is_told(),
             random,
         );
         if claimed.lanes.is_empty() {
@@ -171,7 +172,7 @@ impl Session<'_> {
             return Ok(());
         }
         CrashPoint::Claimed.pass();
-        self.shared.idle.leave(self.connection_id);
+        self.shared.idle.found(self.connection_id);
         if !claimed.locked_twice.is_empty() {
             self.unlock(&claimed.locked_twice, &[]).await?;
         }

@@ -1,10 +1,20 @@
 //! Waking: a listener, and the doorbell (I8).
 //!
-//! NOTIFY takes one lock for the whole server at commit, so producers use it only when somebody
-//! needs it. While a lane connection of this worker is idle, the worker waits for the doorbell, one
-//! exclusive advisory lock that the idle workers queue for. A producer that inserted a token tries
-//! the lock in shared mode, without waiting: it gets it only if nobody holds it or waits for it, and
-//! then notifies nobody. A worker that is granted the doorbell while it is busy gives it up at once.
+//! NOTIFY takes one lock for the whole server until its commit is on disk, so producers use it only when
+//! somebody needs it. While this worker is calm (idle.rs), it waits for the doorbell, one exclusive advisory
+//! lock that such workers queue for. A producer that inserted a token tries the lock in shared mode, without
+//! waiting: it gets it only if nobody holds it or waits for it, and then notifies nobody. At the first
+//! notification, or the first event that is found without one, the doorbell is given up, until the worker is calm
+//! again:
+//!
+//! ```text
+//! busy ── calm for a while ─► queues for the doorbell ── granted ─► holds it ── told, or found something ─► busy
+//!                              ├── granted, but something stirred meanwhile: gives it up at once ──────────► busy
+//!                              └── producers stand in line: leaves the queue ──────────────────────────────► busy
+//! ```
+//!
+//! Held for longer, many producers with a slow disk stay in line for the NOTIFY lock, one commit each: fewer events come
+//! than the workers could deliver, so a worker is always idle, and the line never ends.
 //!
 //! Between a producer's look at the doorbell and its commit, a worker may go idle: it looks again at
 //! short, growing intervals (walk.rs), which closes that window. Notifications are hints: with none
@@ -16,16 +26,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::shared::Shared;
+#[cfg(feature = "crash-points")]
+use crate::mutation::Mutation;
 use crate::store::{StoreError, lane_connection, operate};
 
-/// A connection is idle for this long before it asks for the doorbell, and busy for this long
-/// before it gives it up: under a steady trickle the doorbell is not handed about.
-const SETTLED_AFTER: Duration = Duration::from_millis(20);
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// How long the listening connection may be silent before it is asked whether it is there.
 const LISTEN_CHECK: Duration = Duration::from_secs(5);
@@ -69,7 +78,10 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
                         waking.wanted.ask(lane_id);
                     }
                 }
-                Some(Ok(AsyncMessage::Notification(_))) => waking.wake_all(),
+                Some(Ok(AsyncMessage::Notification(_))) => {
+                    waking.idle.told();
+                    waking.wake_all();
+                }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Ok(()),
@@ -96,13 +108,12 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
     }
 }
 
-/// Holds, or queues for, the doorbell while the worker is idle, until it stops.
+/// Holds, or queues for, the doorbell while the worker is calm, until it stops.
 pub async fn ring_me(shared: Arc<Shared>) {
-    let mut idle = shared.idle.watch();
     loop {
         let ended = tokio::select! {
             () = shared.stopping.cancelled() => return,
-            ended = ring_me_once(&shared, &mut idle) => ended,
+            ended = ring_me_once(&shared) => ended,
         };
         if let Err(error) = ended {
             tracing::warn!(
@@ -119,10 +130,7 @@ pub async fn ring_me(shared: Arc<Shared>) {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn ring_me_once(
-    shared: &Arc<Shared>,
-    idle: &mut watch::Receiver<bool>,
-) -> Result<(), Failure> {
+async fn ring_me_once(shared: &Arc<Shared>) -> Result<(), Failure> {
     let client = lane_connection::open(&shared.database, "doorbell")
         .await?
         .client;
@@ -132,36 +140,44 @@ async fn ring_me_once(
         .await
         .map_err(StoreError::on("preparing to wait for the doorbell"))?;
     loop {
-        stays(idle, true).await?;
-        take(&client).await?;
-        // A producer that looked before this worker queued may have committed since.
-        shared.wake_all();
-        stays(idle, false).await?;
-        client
-            .execute("SELECT pg_advisory_unlock(lanekeeper.doorbell_lock())", &[])
-            .await
-            .map_err(StoreError::on("giving up the doorbell"))?;
+        let calm = shared.idle.calmed().await;
+        shared.idle.set_told(true);
+        let taken = take(shared, &client, calm).await;
+        if matches!(taken, Ok(true)) {
+            // A producer that looked before this worker queued may have committed since.
+            shared.wake_all();
+            #[cfg(feature = "crash-points")]
+            if Mutation::DoorbellKept.is_on() {
+                std::future::pending::<()>().await;
+            }
+            shared.idle.stirred_after(calm).await;
+        }
+        shared.idle.set_told(false);
+        if taken? {
+            client
+                .execute("SELECT pg_advisory_unlock(lanekeeper.doorbell_lock())", &[])
+                .await
+                .map_err(StoreError::on("giving up the doorbell"))?;
+        }
     }
 }
 
-async fn take(client: &Client) -> Result<(), StoreError> {
-    client
-        .execute("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())", &[])
-        .await
-        .map(drop)
-        .map_err(StoreError::on("waiting for the doorbell"))
-}
-
-/// Waits until the state is `wanted` and stays so for a moment.
-async fn stays(
-    idle: &mut watch::Receiver<bool>,
-    wanted: bool,
-) -> Result<(), watch::error::RecvError> {
-    loop {
-        idle.wait_for(|state| *state == wanted).await?;
-        sleep(SETTLED_AFTER).await;
-        if *idle.borrow() == wanted {
-            return Ok(());
+/// Waits for the doorbell. False where producers stood in line meanwhile: whoever waits for it has them notify, and a
+/// producer that was not to notify keeps it until its transaction ends, however long that takes.
+async fn take(shared: &Shared, client: &Client, calm: Instant) -> Result<bool, Failure> {
+    let waiting = client.execute("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())", &[]);
+    tokio::pin!(waiting);
+    let taken = tokio::select! {
+        biased;
+        taken = &mut waiting => taken,
+        () = shared.idle.line_after(calm) => {
+            shared.database.cancel(&client.cancel_token()).await?;
+            waiting.await
         }
+    };
+    match taken {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => Ok(false),
+        Err(error) => Err(StoreError::on("waiting for the doorbell")(error).into()),
     }
 }

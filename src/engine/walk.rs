@@ -5,9 +5,9 @@
 //! finds there, about once a second, takes the bound back; where it finds nothing out, a walk from the beginning
 //! looks itself.
 //!
-//! An idle connection looks again at short, growing intervals up to the poll floor: that closes the
-//! window between a producer's look at the doorbell and its commit, and is all that is left when
-//! notifications are broken.
+//! An idle connection looks again at short, growing intervals up to the poll floor: that finds what nobody is
+//! told of, and is all that is left when notifications are broken. While its worker is not to be told (idle.rs) the
+//! intervals stay short.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::behind::Seen;
+use super::idle::CALM_LATE;
 use super::places::Places;
 use super::route::Route;
 use super::settings::WorkerSettings;
@@ -25,6 +26,10 @@ use crate::store::claim::{Bound, RouteState, RouteWalk};
 /// Between walks from the beginning where nobody looks behind the bounds, and no less often than the poll floor.
 const FULL_WALK_EVERY: Duration = Duration::from_secs(1);
 const FIRST_STEP: Duration = Duration::from_millis(2);
+/// The same after a look that found something.
+const NEXT_STEP: Duration = Duration::from_millis(1);
+/// Between two looks soon after one that found something. Nobody is told meanwhile: see idle.rs.
+const QUICK_STEP: Duration = Duration::from_millis(4);
 /// Lanes from which on a claim is followed by the next at once, where there are more.
 const SMALL_CLAIM: usize = 64;
 const SMALL_CLAIM_PAUSE: Duration = Duration::from_millis(1);
@@ -45,6 +50,8 @@ pub struct Walks {
     full_at: Instant,
     next_at: Instant,
     step: Duration,
+    /// Until then looks are quick.
+    quick_until: Instant,
     poll_floor: Duration,
     /// Which route is walked first.
     first: usize,
@@ -60,6 +67,7 @@ impl Walks {
             full_at: now,
             next_at: now,
             step: FIRST_STEP,
+            quick_until: now,
             poll_floor: settings.poll_floor,
             first: 0,
         }
@@ -143,8 +151,8 @@ impl Walks {
     }
 
     /// There was no route to walk.
-    pub fn nothing(&mut self, now: Instant, random: f64) {
-        self.finished(&[], 0, usize::MAX, now, random);
+    pub fn nothing(&mut self, now: Instant, is_told: bool, random: f64) {
+        self.finished(&[], 0, usize::MAX, now, is_told, random);
     }
 
     /// What a claim of up to `limit` lanes that was asked at `asked_at` took.
@@ -154,12 +162,16 @@ impl Walks {
         taken: usize,
         limit: usize,
         asked_at: Instant,
+        is_told: bool,
         random: f64,
     ) {
         for state in routes {
             self.bounds.insert(state.route, state.bound);
         }
         let now = Instant::now();
+        if taken > 0 {
+            self.quick_until = now + CALM_LATE;
+        }
         if taken == limit {
             self.step = FIRST_STEP;
             // A claim has a cost of its own, however few it takes: room for a few is left to grow.
@@ -169,12 +181,20 @@ impl Walks {
                 now
             };
         } else if taken > 0 {
-            self.step = FIRST_STEP;
-            self.next_at = now + FIRST_STEP;
+            self.step = NEXT_STEP;
+            self.next_at = now + NEXT_STEP;
         } else {
             let next_due = routes.iter().filter_map(|state| state.next_due_in).min();
-            let wait = self.step.mul_f64(0.9 + 0.2 * random).min(self.poll_floor);
-            self.step = (self.step * 2).min(self.poll_floor);
+            let longest = match is_told {
+                true => self.poll_floor,
+                false => self.poll_floor.min(CALM_LATE),
+            };
+            let wait = self.step.mul_f64(0.9 + 0.2 * random).min(longest);
+            self.step = if now + wait < self.quick_until {
+                (self.step * 2).min(QUICK_STEP)
+            } else {
+                (self.step * 2).min(self.poll_floor)
+            };
             let wait = if Mutation::NoPolls.is_on() {
                 Duration::from_secs(3600)
             } else {
@@ -204,12 +224,39 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..12 {
             let now = Instant::now();
-            walks.nothing(now, 0.5);
+            walks.nothing(now, true, 0.5);
             waits.push(walks.next_at() - now);
         }
         assert_eq!(waits[0], FIRST_STEP);
         assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]));
         assert_eq!(waits[11], Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_told_of_what_comes_goes_on_looking() {
+        let mut walks = walks();
+        for _ in 0..12 {
+            let now = Instant::now();
+            walks.nothing(now, false, 0.5);
+            assert!(walks.next_at() - now <= CALM_LATE);
+        }
+        let now = Instant::now();
+        walks.nothing(now, true, 0.5);
+        assert_eq!(walks.next_at() - now, Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_are_quick_until_a_worker_that_found_something_is_told_of_what_comes() {
+        let mut walks = walks();
+        walks.finished(&[], 1, 100, Instant::now(), true, 0.5);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            tokio::time::sleep_until(walks.next_at()).await;
+            let now = Instant::now();
+            walks.finished(&[], 0, 100, now, true, 0.5);
+            waits.push((walks.next_at() - now).as_millis());
+        }
+        assert_eq!(waits, [1, 2, 4, 4, 4, 4, 8, 16]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -224,13 +271,13 @@ mod tests {
             next_due_in: None,
         };
         let mut walks = walks();
-        walks.finished(&[state(100)], 1, 10, Instant::now(), 0.5);
+        walks.finished(&[state(100)], 1, 10, Instant::now(), true, 0.5);
         walks.take_back(&Seen::of(1, HashMap::from([(1, bound(200))])));
         assert_eq!(walks.bounds[&1], bound(100), "nothing is behind it");
         let behind = Seen::of(2, HashMap::from([(1, bound(50)), (2, bound(1))]));
         walks.take_back(&behind);
         assert_eq!(walks.bounds[&1], bound(50));
-        walks.finished(&[state(100)], 1, 10, Instant::now(), 0.5);
+        walks.finished(&[state(100)], 1, 10, Instant::now(), true, 0.5);
         walks.take_back(&behind);
         assert_eq!(walks.bounds[&1], bound(100), "that was looked at");
     }
@@ -249,7 +296,7 @@ mod tests {
     async fn it_wakes_itself_when_the_next_token_is_due() {
         let mut walks = walks();
         for _ in 0..12 {
-            walks.nothing(Instant::now(), 0.5);
+            walks.nothing(Instant::now(), true, 0.5);
         }
         let now = Instant::now();
         let due = Duration::from_millis(300);
@@ -258,7 +305,7 @@ mod tests {
             bound: Bound::START,
             next_due_in: Some(due),
         };
-        walks.finished(&[state], 0, 100, now, 0.5);
+        walks.finished(&[state], 0, 100, now, true, 0.5);
         assert_eq!(walks.next_at(), now + due);
     }
 
@@ -266,7 +313,7 @@ mod tests {
     async fn it_looks_when_a_token_of_its_own_making_is_due() {
         let mut walks = walks();
         for _ in 0..12 {
-            walks.nothing(Instant::now(), 0.5);
+            walks.nothing(Instant::now(), true, 0.5);
         }
         let due = Instant::now() + Duration::from_millis(300);
         walks.expect(due);
@@ -278,9 +325,9 @@ mod tests {
     async fn a_full_claim_is_followed_by_another_at_once() {
         let mut walks = walks();
         let now = Instant::now();
-        walks.finished(&[], 100, 100, now, 0.5);
+        walks.finished(&[], 100, 100, now, true, 0.5);
         assert!(walks.due(now));
-        walks.finished(&[], 99, 100, now, 0.5);
+        walks.finished(&[], 99, 100, now, true, 0.5);
         assert!(!walks.due(now));
     }
 }

@@ -12,7 +12,7 @@ use super::archive::{self, FolderError};
 use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
-use super::{behind, claimer, control, gauges, survey, transactional, wake};
+use super::{behind, claimer, control, gauges, lock_table, survey, transactional, wake};
 use crate::limit::{Limiter, View};
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
@@ -91,15 +91,19 @@ impl Worker {
         // Before the first claim: an event that kills every worker at once would otherwise be claimed
         // again before the crashes of the last ones are charged to it, for ever.
         peers::take_over(&client, identity.worker_id, frozen_after_ms(&settings)).await?;
+        let most = match settings.max_lanes {
+            Some(lanes) => lanes,
+            None => lanes_of_newcomer(&client, identity.worker_id, &settings).await?,
+        };
         let pool = pool::build(&database, settings.pool_size, POOL_TIMEOUT)?;
         source.connected(&pool);
         let ended = CancellationToken::new();
         let connections = settings.lane_connections;
-        let shared = Arc::new(Shared::new(database, pool, settings, identity));
+        let shared = Arc::new(Shared::new(database, pool, settings, identity, most));
         tracing::info!(
             worker_id = shared.identity.worker_id,
             lane_connections = connections,
-            max_lanes = shared.settings.max_lanes,
+            max_lanes = most,
             "worker started"
         );
         gauges::register(&opentelemetry::global::meter(names::SCOPE), &shared);
@@ -260,6 +264,17 @@ fn frozen_after_ms(settings: &WorkerSettings) -> i64 {
 
 async fn share_limits(shared: Arc<Shared>, ended: CancellationToken) {
     shared.limiter.run(ended).await;
+}
+
+/// What a worker may hold that has no row among the others yet.
+async fn lanes_of_newcomer(
+    client: &tokio_postgres::Client,
+    worker_id: i64,
+    settings: &WorkerSettings,
+) -> Result<usize, StoreError> {
+    let entries = peers::lock_table(client).await?;
+    let others = peers::fleet(client, worker_id, frozen_after_ms(settings)).await?;
+    Ok(lock_table::lanes_of_newcomer(entries, others.replicas))
 }
 
 async fn check_schema(client: &tokio_postgres::Client) -> Result<(), StartError> {

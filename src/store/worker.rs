@@ -98,6 +98,18 @@ pub async fn fleet(
     })
 }
 
+/// Entries of the server's lock table for the workers of this database.
+///
+/// # Errors
+/// Where the server does not answer.
+pub async fn lock_table(client: &Client) -> Result<u64, StoreError> {
+    let row = client
+        .query_one(include_str!("sql/lock_table.sql"), &[])
+        .await
+        .map_err(StoreError::on("reading the size of the lock table"))?;
+    Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
+}
+
 /// Removes the worker's row after a clean end.
 ///
 /// # Errors

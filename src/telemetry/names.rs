@@ -106,6 +106,8 @@ instruments! {
         "1 while the destination's circuit is open or half open, by subscription";
     HELD = "lanekeeper.worker.held", "{lane}",
         "Lanes that this worker holds, without those that wait for a limit";
+    MAX_HELD = "lanekeeper.worker.max_held", "{lane}",
+        "Lanes that this worker may hold: worker.max_lanes, or its part of the server's lock table";
     PREFETCHED = "lanekeeper.worker.prefetched", "By",
         "Bytes of events that this worker has read and not delivered yet";
     SILENT = "lanekeeper.worker.postgres.silence", "s",
@@ -144,4 +146,6 @@ pub const SECONDS: [f64; 16] = [
     0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
 ];
 /// Boundaries of batch sizes.
-pub const SIZES: [f64; 10] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+pub const SIZES: [f64; 12] = [
+    0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
+];

@@ -10,23 +10,41 @@ use crate::store::diagnose::Server;
 /// worker's at a time: it is among the reserves.
 const OTHER_CONNECTIONS: i64 = 5;
 
+/// Below what one subscription may use by default, a worker's part of the lock table holds it up.
+const FEW_LANES: usize = 64;
+
 /// Lane locks live in the table that all sessions of the server share; when it is full, statements
 /// of everybody fail.
 pub(super) fn locks(server: &Server, worker: &WorkerConfig, replicas: i64) -> Check {
-    // Lanes that wait for a limit hold their locks beside the others.
-    let most = worker.max_lanes + engine::most_resting(worker.max_lanes);
-    let wanted = replicas.saturating_mul(count(most));
     let room = server.lock_table();
+    let lanes = match worker.max_lanes {
+        0 => engine::lanes_each(
+            u64::try_from(room).unwrap_or(0),
+            u32::try_from(replicas).unwrap_or(u32::MAX),
+        ),
+        lanes => lanes,
+    };
+    // Lanes that wait for a limit hold their locks beside the others.
+    let most = lanes + engine::most_resting(lanes);
+    let wanted = replicas.saturating_mul(count(most));
     let found = format!(
         "{replicas} × {most} lanes may hold {wanted} locks, the server's table has room for {room}, shared with everybody"
     );
-    let advice = format!(
-        "raise max_locks_per_transaction (now {}) and restart the server, or lower LANEKEEPER_WORKER__MAX_LANES",
+    let raise = format!(
+        "raise max_locks_per_transaction (now {}) and restart the server",
         server.max_locks_per_transaction
     );
+    let by_itself = worker.max_lanes == 0;
+    let advice = match by_itself {
+        true => format!("{raise}, or run fewer workers"),
+        false => format!("{raise}, or lower LANEKEEPER_WORKER__MAX_LANES"),
+    };
     if wanted > room / 10 * 9 {
         Check::fail("lock table", found, advice)
     } else if wanted > room / 2 {
+        Check::warn("lock table", found, advice)
+    } else if by_itself && lanes < FEW_LANES {
+        let found = format!("{found}: {lanes} lanes are few for a worker");
         Check::warn("lock table", found, advice)
     } else {
         Check::ok("lock table", found)
@@ -66,12 +84,26 @@ mod tests {
 
     #[test]
     fn lane_locks_must_leave_room_for_others() {
-        let worker = WorkerConfig::default();
+        let worker = WorkerConfig {
+            max_lanes: 512,
+            ..WorkerConfig::default()
+        };
         let of = |replicas| locks(&healthy(), &worker, replicas).status;
         // 64 × 100 slots, 512 lanes each and a quarter more that wait.
         assert_eq!(
             [of(5), of(6), of(10)],
             [Status::Ok, Status::Warn, Status::Fail]
+        );
+    }
+
+    #[test]
+    fn workers_that_divide_the_lock_table_fit_it_until_their_parts_are_small() {
+        let worker = WorkerConfig::default();
+        let of = |replicas| locks(&healthy(), &worker, replicas).status;
+        // A third of 6,400 entries.
+        assert_eq!(
+            [of(1), of(5), of(33), of(34)],
+            [Status::Ok, Status::Ok, Status::Ok, Status::Warn]
         );
     }
 

@@ -31,11 +31,7 @@ const TASKS_PER_CLAIM: usize = 8;
 impl Session<'_> {
     /// Lanes that may be taken now.
     pub(super) fn room(&self) -> usize {
-        let lanes = self
-            .shared
-            .settings
-            .max_lanes
-            .saturating_sub(self.shared.held());
+        let lanes = self.shared.most_held().saturating_sub(self.shared.held());
         match self.shared.budget.room() {
             0 => 0,
             // Each lane brings an event at the least, whatever is left.
@@ -57,7 +53,8 @@ impl Session<'_> {
 
     /// Claims lanes where any are due, and hands each to a task with its first events.
     pub(super) async fn claim(&mut self, now: Instant) -> Result<(), SessionError> {
-        self.size.measure(now);
+        let share = self.shared.most_held() / self.shared.settings.lane_connections.max(1);
+        self.size.measure(now, share);
         let routes = self.shared.routes();
         let takes: Vec<_> = routes
             .iter()
@@ -72,7 +69,8 @@ impl Session<'_> {
             self.shared.wait_for_room();
         }
         if walks.is_empty() {
-            self.walks.nothing(now, self.shared.random());
+            let is_told = self.shared.idle.is_told();
+            self.walks.nothing(now, is_told, self.shared.random());
             if !full {
                 self.shared.idle.enter(self.connection_id);
             }
@@ -88,7 +86,7 @@ impl Session<'_> {
             self.shared.idle.enter(self.connection_id);
             return Ok(());
         }
-        self.shared.idle.leave(self.connection_id);
+        self.shared.idle.found(self.connection_id);
         if claimed.lanes.len() == limit {
             // There is more than this connection took.
             self.shared.wake.notify_one();
@@ -152,9 +150,9 @@ impl Session<'_> {
             .claim_duration
             .record(now.elapsed().as_secs_f64(), &[]);
         instruments.claim_lanes.record(taken as u64, &[]);
-        let random = self.shared.random();
+        let (is_told, random) = (self.shared.idle.is_told(), self.shared.random());
         self.walks
-            .finished(&claimed.routes, taken, limit, now, random);
+            .finished(&claimed.routes, taken, limit, now, is_told, random);
         Ok(claimed)
     }
 

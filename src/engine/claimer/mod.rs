@@ -156,7 +156,7 @@ async fn hold(
         holdings: Holdings::default(),
         released: Vec::new(),
         next_claim_id: 1,
-        size: ClaimSize::new(shared.settings.max_lanes / shared.settings.lane_connections.max(1)),
+        size: ClaimSize::new(),
         walks: Walks::new(&shared.settings, Kind::Adapters),
     };
     let result = session.run().await;

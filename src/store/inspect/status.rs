@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use super::{StoreError, read};
@@ -77,7 +77,7 @@ impl SubscriptionStatus {
 }
 
 /// The first `limit` subscriptions by name, removed ones left out. At most `lanes` lanes with something to do are
-/// looked at of each.
+/// looked at of each. `floors`: by subscription, where known, a time under which none of its tokens is due.
 ///
 /// # Errors
 /// Where they cannot be read.
@@ -85,9 +85,16 @@ pub async fn status(
     client: &impl GenericClient,
     limit: i64,
     lanes: i64,
+    floors: impl Iterator<Item = (i32, Timestamp)>,
 ) -> Result<Vec<SubscriptionStatus>, StoreError> {
-    let parameters = [lanes, limit, LANES_COUNTED];
-    let parameters = parameters.each_ref().map(|value| (value as _, Type::INT8));
+    let (routes, floors): (Vec<i32>, Vec<Timestamp>) = floors.unzip();
+    let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
+        (&lanes, Type::INT8),
+        (&limit, Type::INT8),
+        (&LANES_COUNTED, Type::INT8),
+        (&routes, Type::INT4_ARRAY),
+        (&floors, Type::TIMESTAMPTZ_ARRAY),
+    ];
     let statement = include_str!("../sql/status.sql");
     read(
         client,

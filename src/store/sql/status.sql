@@ -3,6 +3,8 @@
 -- others are at rest. `partial`: there are more than that. Indexes: ready's and event's primary keys (by functions:
 -- a plan of this statement's own would have every partition), progress_parked,
 -- lane_by_subscription. Rows: at most $2. Lanes are counted up to $3 per subscription.
+-- $4, $5: routes, and under which time no token of theirs is there: a look would step over all that were, as long as
+-- somebody's snapshot keeps them.
 WITH held AS MATERIALIZED (
     SELECT h.lane_id, l.subscription_id
     FROM lanekeeper.held_lane AS h JOIN lanekeeper.lane AS l ON l.lane_id = h.lane_id
@@ -26,13 +28,22 @@ CROSS JOIN LATERAL (
            count(*) >= $1 AS partial
     FROM (
         SELECT CASE WHEN p.parked_at IS NOT NULL THEN 'parked'
-                    WHEN EXISTS (SELECT FROM held AS h WHERE h.lane_id = w.lane_id) THEN 'held'
+                    -- Hashed once. As EXISTS it was a walk over all held lanes for each lane.
+                    WHEN w.lane_id IN (SELECT h.lane_id FROM held AS h) THEN 'held'
                     WHEN p.retry_at > now() THEN 'blocked'
                     WHEN e.newest > p.cursor OR p.requeued_after IS NOT NULL THEN 'ready'
                     ELSE 'idle' END AS state,
                greatest(e.newest - p.cursor, 0) AS behind, e.oldest_at
         FROM (
-            (SELECT r.lane_id FROM lanekeeper.ready AS r WHERE r.route = s.subscription_id LIMIT $1)
+            (SELECT r.lane_id
+             FROM lanekeeper.priority_level AS v
+             CROSS JOIN LATERAL (
+                 SELECT r.lane_id FROM lanekeeper.ready AS r
+                 WHERE r.route = s.subscription_id AND r.priority = v.priority AND r.due_at >= coalesce(
+                     (SELECT f.floor FROM unnest($4::int[], $5::timestamptz[]) AS f (route, floor)
+                      WHERE f.route = s.subscription_id), '-infinity')
+                 ORDER BY r.due_at LIMIT $1
+             ) AS r LIMIT $1)
             UNION
             SELECT h.lane_id FROM held AS h WHERE h.subscription_id = s.subscription_id
             UNION

@@ -33,7 +33,7 @@ async fn a_connection_that_ends_while_events_arrive_keeps_no_lane_and_no_place()
     let lanes = usize::try_from(LANES).unwrap();
     let settings = WorkerSettings {
         lane_connections: 1,
-        max_lanes: lanes,
+        max_lanes: Some(lanes),
         mark_after: LIMIT,
         ..WorkerSettings::default()
     };

@@ -249,7 +249,7 @@ async fn nothing_is_claimed_while_what_was_fetched_ahead_fills_its_bound() {
     bed.fake.hold_all();
     let settings = WorkerSettings {
         prefetch_bytes: 256 << 10,
-        max_lanes: 2 * SESSIONS,
+        max_lanes: Some(2 * SESSIONS),
         ..WorkerSettings::default()
     };
     let worker = bed.worker_with(settings).await;

@@ -177,7 +177,7 @@ async fn a_long_backlog_of_one_session_yields_to_the_others() {
     bed.enqueue_bulk(1, 5000).await;
     let settings = lanekeeper::engine::WorkerSettings {
         lane_connections: 1,
-        max_lanes: 1,
+        max_lanes: Some(1),
         ..lanekeeper::engine::WorkerSettings::default()
     };
     bed.enqueue("quiet", "step").await;
@@ -210,7 +210,7 @@ async fn a_higher_priority_pulls_its_whole_session_forward() {
         .unwrap();
     let settings = lanekeeper::engine::WorkerSettings {
         lane_connections: 1,
-        max_lanes: 1,
+        max_lanes: Some(1),
         ..lanekeeper::engine::WorkerSettings::default()
     };
     let worker = bed.worker_with(settings).await;

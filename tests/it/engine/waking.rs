@@ -173,6 +173,70 @@ async fn a_producer_notifies_only_while_a_worker_waits_for_the_doorbell() {
     assert_eq!(notified.recv().await.unwrap(), "end");
 }
 
+/// The doorbell connection of the one worker of a bed: since when it is at what it does, and whether it waits.
+async fn doorbell(bed: &Bed) -> Option<(f64, bool)> {
+    let query = "SELECT extract(epoch FROM a.query_start)::float8, coalesce(a.wait_event_type = 'Lock', false)
+                 FROM pg_stat_activity AS a
+                 WHERE a.application_name = 'lanekeeper doorbell' AND a.datname = current_database()
+                   AND a.query LIKE 'SELECT pg_advisory_lock(%'";
+    let row = bed.client.query_opt(query, &[]).await.unwrap()?;
+    Some((row.get(0), row.get(1)))
+}
+
+/// When it asked for the doorbell that it now has, or waits for.
+async fn asked(bed: &Bed, waits: bool) -> f64 {
+    wait_until(LIMIT, "the worker wants the doorbell", async || {
+        doorbell(bed).await.is_some_and(|(_, found)| found == waits)
+    })
+    .await;
+    doorbell(bed).await.map_or(0.0, |(at, _)| at)
+}
+
+/// Producers that notify commit one after the other, and were they told to for as long as a worker has nothing to do,
+/// they would keep it so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_was_told_gives_up_the_doorbell_until_it_is_calm() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    for round in 1..=3 {
+        let before = asked(&bed, false).await;
+        bed.enqueue("s", "step").await;
+        bed.fake.wait_for(round).await;
+        wait_until(LIMIT, "it asks for it anew", async || {
+            doorbell(&bed).await.is_some_and(|(at, _)| at > before)
+        })
+        .await;
+    }
+    worker.stop().await;
+}
+
+/// A producer that was not to notify keeps the doorbell until its transaction ends, so a worker cannot get it, and
+/// whoever waits for it has all others notify.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_waits_for_the_doorbell_leaves_the_queue_when_producers_stand_in_line() {
+    let bed = Bed::new().await;
+    let open = bed.db.connect().await;
+    open.batch_execute("BEGIN").await.unwrap();
+    super::bed::enqueue(&open, "open", "step").await;
+    let worker = bed.worker().await;
+    for _ in 0..3 {
+        let before = asked(&bed, true).await;
+        // As from producers that stand in line, and all at once, so that they are in a row on a slow machine too.
+        let notify: String = (0..6)
+            .map(|producer| format!("NOTIFY lanekeeper, '{producer}';"))
+            .collect();
+        bed.client.batch_execute(&notify).await.unwrap();
+        wait_until(LIMIT, "it stands at its end", async || {
+            doorbell(&bed).await.is_some_and(|(at, _)| at > before)
+        })
+        .await;
+    }
+    open.batch_execute("COMMIT").await.unwrap();
+    bed.drained().await;
+    worker.stop().await;
+    assert_eq!(bed.accepted()["open"], [1]);
+}
+
 /// The payloads of the channel's notifications.
 async fn listen(bed: &Bed) -> mpsc::UnboundedReceiver<String> {
     let (client, mut connection) = tokio_postgres::connect(bed.db.url(), NoTls).await.unwrap();

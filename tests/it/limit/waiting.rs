@@ -86,7 +86,7 @@ async fn lanes_that_wait_for_a_limit_take_no_place_from_others() {
     })
     .await;
     let settings = WorkerSettings {
-        max_lanes: 2,
+        max_lanes: Some(2),
         ..WorkerSettings::default()
     };
     let worker = bed.worker_with(settings).await;

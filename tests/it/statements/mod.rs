@@ -9,6 +9,7 @@ mod loaded;
 mod places;
 mod plans;
 mod recent;
+mod status;
 mod steps;
 mod tokens;
 
