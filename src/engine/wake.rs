@@ -16,9 +16,9 @@
 //! Held for longer, many producers with a slow disk stay in line for the NOTIFY lock, one commit each: fewer events come
 //! than the workers could deliver, so a worker is always idle, and the line never ends.
 //!
-//! Between a producer's look at the doorbell and its commit, a worker may go idle: it looks again at
-//! short, growing intervals (walk.rs), which closes that window. Notifications are hints: with none
-//! at all, everything works at the poll floor.
+//! A producer that found the doorbell free has it in shared mode until its transaction ends: a worker that goes idle
+//! meanwhile is granted it after that, and looks. What nobody tells of is found at short, growing intervals
+//! (walk.rs). Notifications are hints: with none at all, everything works at the poll floor.
 //!
 //! The listener hears operators too, on a channel of their own: which lanes they want (wanted.rs).
 
@@ -118,7 +118,7 @@ pub async fn ring_me(shared: Arc<Shared>) {
         if let Err(error) = ended {
             tracing::warn!(
                 error = &*error,
-                "no doorbell; workers look at the poll floor until this is back"
+                "no doorbell; this worker is not told of events and looks for them itself until it is back"
             );
         }
         tokio::select! {

@@ -1,6 +1,6 @@
 //! What survivors charge for dead workers.
 
-use lanekeeper::store::claim::Bound;
+use lanekeeper::store::claim::{Bound, ClaimedLane};
 use lanekeeper::store::settle::{Operation, Settled};
 use lanekeeper::store::{settle, worker};
 
@@ -70,6 +70,16 @@ async fn lose(bed: &Bed, connection: Connection) {
     .await;
 }
 
+/// The one lane that is due, of which a holder died, and who has claimed it since. Nobody has taken over yet.
+async fn taken_up_after_a_death(bed: &Bed) -> (Connection, Vec<ClaimedLane>) {
+    let mut dying = Connection::open(bed).await;
+    assert_eq!(dying.claim(Bound::START, 1).await.lanes.len(), 1);
+    lose(bed, dying).await;
+    let mut successor = Connection::open(bed).await;
+    let held = successor.claim(Bound::START, 1).await.lanes;
+    (successor, held)
+}
+
 #[tokio::test]
 async fn a_worker_that_lives_wakes_its_own_lanes_and_charges_nothing() {
     let bed = Bed::new().await;
@@ -90,11 +100,7 @@ async fn a_lane_that_was_given_back_as_it_was_is_charged_for_the_death_before() 
     for operation in [Operation::Retry, Operation::Yield] {
         let bed = Bed::new().await;
         bed.enqueue_bulk(1, 1).await;
-        let mut dying = Connection::open(&bed).await;
-        assert_eq!(dying.claim(Bound::START, 1).await.lanes.len(), 1);
-        lose(&bed, dying).await;
-        let mut successor = Connection::open(&bed).await;
-        let held = successor.claim(Bound::START, 1).await.lanes;
+        let (successor, held) = taken_up_after_a_death(&bed).await;
         let given_back = (settlement(&held[0], operation), held[0].token);
         assert_eq!(successor.settle(&[given_back]).await, [Settled::Done]);
         successor.unlock(&[held[0].lane_id]).await;
@@ -111,11 +117,7 @@ async fn a_lane_that_was_given_back_as_it_was_is_charged_for_the_death_before() 
 async fn a_lane_that_was_claimed_before_the_takeover_is_its_holders() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(1, 1).await;
-    let mut dying = Connection::open(&bed).await;
-    assert_eq!(dying.claim(Bound::START, 1).await.lanes.len(), 1);
-    lose(&bed, dying).await;
-    let mut successor = Connection::open(&bed).await;
-    let held = successor.claim(Bound::START, 1).await.lanes;
+    let (successor, held) = taken_up_after_a_death(&bed).await;
     let survivor = worker::new_worker_id(&bed.client).await.unwrap();
     worker::take_over(&bed.client, survivor, 30_000)
         .await
