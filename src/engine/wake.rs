@@ -153,11 +153,20 @@ async fn ring_me_once(shared: &Arc<Shared>) -> Result<(), Failure> {
             shared.idle.stirred_after(calm).await;
         }
         shared.idle.set_told(false);
-        if taken? {
-            client
-                .execute("SELECT pg_advisory_unlock(lanekeeper.doorbell_lock())", &[])
-                .await
-                .map_err(StoreError::on("giving up the doorbell"))?;
+        taken?;
+        give_back(&client).await?;
+    }
+}
+
+/// Also where it was not taken: what is granted in the moment in which the wait for it is given up stays with the
+/// session, which has no other lock.
+async fn give_back(client: &Client) -> Result<(), StoreError> {
+    loop {
+        match client.execute("SELECT pg_advisory_unlock_all()", &[]).await {
+            Ok(_) => return Ok(()),
+            // Meant for the wait, and late.
+            Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {}
+            Err(error) => return Err(StoreError::on("giving up the doorbell")(error)),
         }
     }
 }
