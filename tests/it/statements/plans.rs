@@ -8,7 +8,7 @@ use lanekeeper::store::lane_connection;
 use serde_json::Value;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
-/// A connection with the settings of a lane connection, whose statements are observed.
+/// A connection whose statements are observed.
 pub struct Observed {
     pub client: Client,
     reports: Arc<Mutex<Vec<Value>>>,
@@ -22,12 +22,24 @@ pub struct Work {
     /// Rows that came out of scans of the engine's tables, and those that scans threw away.
     pub rows: i64,
     pub seq_scans: Vec<String>,
+    /// Of these: all rows that match are fetched, dead ones too, before the first comes out.
+    pub bitmap_scans: Vec<String>,
 }
 
 impl Observed {
+    /// With the settings of a lane connection.
     pub async fn new(url: &str) -> Self {
         let mut config: Config = url.parse().unwrap();
         config.options(lane_settings(&config).await);
+        Self::with(&config).await
+    }
+
+    /// With the server's own settings, as a producer has them.
+    pub async fn producer(url: &str) -> Self {
+        Self::with(&url.parse().unwrap()).await
+    }
+
+    async fn with(config: &Config) -> Self {
         let (client, mut connection) = config.connect(NoTls).await.unwrap();
         let reports: Arc<Mutex<Vec<Value>>> = Arc::default();
         let kept = Arc::clone(&reports);
@@ -91,8 +103,10 @@ impl Work {
             ];
             let rows: f64 = each.iter().map(|key| number(node, key)).sum();
             self.rows += whole(rows * number(node, "Actual Loops"));
-            if node["Node Type"] == "Seq Scan" {
-                self.seq_scans.push(relation.to_owned());
+            match node["Node Type"].as_str() {
+                Some("Seq Scan") => self.seq_scans.push(relation.to_owned()),
+                Some("Bitmap Heap Scan") => self.bitmap_scans.push(relation.to_owned()),
+                _ => {}
             }
         }
         for child in node["Plans"].as_array().into_iter().flatten() {

@@ -6,7 +6,8 @@ use lanekeeper::store::settle::{Operation, Settled};
 use lanekeeper::store::worker;
 
 use super::connection::Connection;
-use crate::engine::bed::{Bed, LIMIT};
+use super::plans::Observed;
+use crate::engine::bed::{Bed, LIMIT, enqueue};
 use crate::support::wait_until;
 
 /// One lane with as many events, claimed.
@@ -86,6 +87,52 @@ async fn pages_read(bed: &Bed, lane_id: i64) -> i64 {
         .iter()
         .map(|blocks| plan[*blocks].as_i64().unwrap())
         .sum()
+}
+
+/// A lane has one version to the planner, which counts no dead rows, and then all plans cost the same: when autovacuum
+/// had counted, appends took the bitmap of all versions for a minute, until it counted again.
+#[tokio::test]
+async fn an_append_asks_for_the_newest_version_alone_whatever_the_planner_takes_the_others_to_cost()
+{
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(3, 1).await;
+    let producer = Observed::producer(bed.db.url()).await;
+    producer
+        .client
+        .batch_execute("SET enable_indexscan = off")
+        .await
+        .unwrap();
+    let preferred = "SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = 1";
+    producer.client.query(preferred, &[]).await.unwrap();
+    assert_eq!(producer.work().bitmap_scans, ["progress"]);
+
+    // An event for a lane that has its token, one for an idle lane, and the first of a day.
+    bed.client
+        .batch_execute(
+            "SELECT lanekeeper.create_event_partition(current_date - 1);
+             UPDATE lanekeeper.progress SET cursor = 1 WHERE lane_id = 2;
+             UPDATE lanekeeper.event SET day = current_date - 1 WHERE session_id = 3",
+        )
+        .await
+        .unwrap();
+    for session in ["s1", "s2", "s3"] {
+        enqueue(&producer.client, session, "step").await;
+    }
+    let many = r#"[{"session": "s1", "event_type": "step", "payload": 1},
+                   {"session": "s2", "event_type": "step", "payload": 1}]"#;
+    producer
+        .client
+        .query(
+            "SELECT * FROM lanekeeper.enqueue_many('runs', $1::text::jsonb)",
+            &[&many],
+        )
+        .await
+        .unwrap();
+    let mut work = producer.work();
+    // A session has few lanes, and no dead ones.
+    work.bitmap_scans.retain(|relation| relation != "lane");
+    assert_eq!(work.bitmap_scans, [""; 0]);
+    assert_eq!(work.seq_scans, [""; 0]);
 }
 
 #[tokio::test]
