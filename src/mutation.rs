@@ -26,6 +26,8 @@ pub enum Mutation {
     NoPolls,
     /// I8: a worker keeps the doorbell for as long as it runs.
     DoorbellKept,
+    /// I8: who leaves the queue for the doorbell takes it that it did not get it.
+    DoorbellLeftBehind,
     /// I9: each walk starts at the first token that there ever was.
     NoBound,
     /// I10: a lane does not wait for its turn.
@@ -47,7 +49,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::BackoffWhileHeld,
         Self::CursorBeforeDelivery,
         Self::SettledElsewhere,
@@ -57,6 +59,7 @@ impl Mutation {
         Self::TransactionHeld,
         Self::NoPolls,
         Self::DoorbellKept,
+        Self::DoorbellLeftBehind,
         Self::NoBound,
         Self::TurnNotAwaited,
         Self::WholeLimitAlone,

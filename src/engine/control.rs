@@ -166,7 +166,7 @@ async fn end_frozen(client: &Client, shared: &Shared) {
                     worker_id = peer.worker_id,
                     backend_pid = peer.backend_pid,
                     silent_ms = peer.silent_ms,
-                    "ended a lane connection of a worker without heartbeat; its lanes go on elsewhere"
+                    "ended a connection of a worker without heartbeat; its lanes go on elsewhere"
                 );
             }
         }

@@ -190,9 +190,10 @@ impl Idle {
         }
     }
 
-    /// Until something has stirred after that.
-    pub async fn stirred_after(&self, calm: Instant) {
+    /// Until something has stirred after that. Returns whether it was told of.
+    pub async fn stirred_after(&self, calm: Instant) -> bool {
         self.stirs_until(|state| state.stirred_at > calm).await;
+        self.calm().told_at.is_some_and(|at| at > calm)
     }
 
     /// Until producers have stood in line after that.

@@ -5,7 +5,7 @@
 //!    ▲  ▲                                            │
 //!    │  └────────────── settlements ─────────────────┘
 //!    ├── walk: when to look, from where          ├── coalesce: what of a batch goes out
-//!    ├── wake: notifications, doorbell           └── retry: when a failed head comes back
+//!    ├── wake, doorbell: notifications             └── retry: when a failed head comes back
 //!    └── trust: how long locks are believed in   pace: what a limit lets be claimed, how lanes wait
 //! transactional: the same for handlers, whose effect commits with their settlement
 //! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, and the end of
@@ -28,6 +28,7 @@ mod budget;
 mod claimer;
 mod coalesce;
 mod control;
+mod doorbell;
 mod gauges;
 mod given_up;
 mod handler;

@@ -73,8 +73,9 @@ pub async fn run(shared: Arc<Shared>) {
 async fn look(
     shared: &Shared,
 ) -> Result<Vec<SubscriptionStatus>, Box<dyn std::error::Error + Send + Sync>> {
-    let client = shared.pool.get().await?;
+    let mut client = shared.pool.get().await?;
+    let reading = inspect::begin(&mut client).await?;
     let seen = shared.behind.seen();
     let floors = seen.iter().flat_map(|seen| seen.floors());
-    Ok(inspect::status(&**client, SUBSCRIPTIONS, LANES, floors).await?)
+    Ok(inspect::status(&reading, SUBSCRIPTIONS, LANES, floors).await?)
 }

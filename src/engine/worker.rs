@@ -12,7 +12,7 @@ use super::archive::{self, FolderError};
 use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
-use super::{behind, claimer, control, gauges, lock_table, survey, transactional, wake};
+use super::{behind, claimer, control, doorbell, gauges, lock_table, survey, transactional, wake};
 use crate::limit::{Limiter, View};
 use crate::store::lane_connection::{self, OpenError};
 use crate::store::migrate::{self, MigrateError};
@@ -110,7 +110,7 @@ impl Worker {
         let others = vec![
             // Listening comes before the first claim, so that nothing falls between them.
             tokio::spawn(wake::listen(Arc::clone(&shared))),
-            tokio::spawn(wake::ring_me(Arc::clone(&shared))),
+            tokio::spawn(doorbell::ring_me(Arc::clone(&shared))),
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
             tokio::spawn(share_limits(Arc::clone(&shared), ended.clone())),
             tokio::spawn(survey::run(Arc::clone(&shared))),

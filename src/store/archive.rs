@@ -93,9 +93,10 @@ impl Reader {
             .batch_execute(PREPARE)
             .await
             .map_err(StoreError::on(failed))?;
+        // 1 to 4 are taken by functions: partitions, retention, what applies left to finish, the recent part.
         let locked: bool = client
             .query_one(
-                "SELECT pg_try_advisory_lock(lanekeeper.housekeeping_lock(3))",
+                "SELECT pg_try_advisory_lock(lanekeeper.housekeeping_lock(5))",
                 &[],
             )
             .await

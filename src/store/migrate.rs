@@ -46,7 +46,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0016_look_behind",
     "0017_recent",
     "0018_place",
-    "0019_order",
+    "0019_newest",
 ];
 
 /// The schema version of this binary.

@@ -129,7 +129,20 @@ const ON_RECORD: &str = "SELECT count(*) FROM lanekeeper.archived_day WHERE drop
 const EVENTS: &str = "SELECT count(*) FROM lanekeeper.event";
 const HELD: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
                     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                    AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.housekeeping_lock(3)";
+                    AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.housekeeping_lock(5)";
+
+/// It takes hours where there are many days: an `apply` that waits for its end would leave lanes without a token so long.
+#[tokio::test]
+async fn other_housekeeping_does_not_wait_for_an_archive() {
+    let bed = Bed::new().await;
+    let database = bed.db.url().parse().unwrap();
+    let reader = archive::Reader::open(&database).await.unwrap().unwrap();
+    assert_eq!(bed.count(HELD).await, 1);
+    let others = "SELECT count(*) FROM generate_series(1, 4) AS task
+                  WHERE pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(task))";
+    assert_eq!(bed.count(others).await, 4);
+    drop(reader);
+}
 
 /// Those who wait for a lock on a table.
 fn waiting_for(table: &str) -> String {

@@ -33,7 +33,7 @@ async fn a_thawed_worker_settles_nothing_and_its_successors_order_is_intact() {
     let successor = plant.worker(&SOON).await;
     frozen.signal(Signal::STOP);
     plant.settled().await;
-    assert!(successor.logged("ended a lane connection of a worker without heartbeat"));
+    assert!(successor.logged("ended a connection of a worker without heartbeat"));
     wait_until(LIMIT, "the successor takes over", async || {
         successor.logged("took over")
     })
@@ -86,5 +86,33 @@ async fn a_thawed_worker_settles_nothing_and_its_successors_order_is_intact() {
     assert_eq!(repeats, 20, "only what was in flight came twice");
     let last = plant.receiver.seen().arrivals.pop().unwrap();
     assert_eq!(last.sender, frozen.sender, "it works again");
+    assert_eq!(frozen.stop().await.code(), Some(0));
+}
+
+/// It has all producers that meet an idle lane commit one after the other, for as long as it has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_worker_keeps_no_doorbell() {
+    let plant = Plant::new(Duration::ZERO).await;
+    let frozen = plant.worker(&SOON).await;
+    let holder = async || -> Option<i32> {
+        let holder = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
+                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                      AND (classid::bigint << 32 | objid::bigint) = lanekeeper.doorbell_lock()";
+        let row = plant.client.query_opt(holder, &[]).await.unwrap();
+        row.map(|row| row.get(0))
+    };
+    wait_until(LIMIT, "it has the doorbell", async || {
+        holder().await.is_some()
+    })
+    .await;
+    let before = holder().await;
+    frozen.signal(Signal::STOP);
+    let successor = plant.worker(&SOON).await;
+    wait_until(LIMIT, "its peer has it", async || {
+        holder().await.is_some_and(|now| Some(now) != before)
+    })
+    .await;
+    frozen.signal(Signal::CONT);
+    assert_eq!(successor.stop().await.code(), Some(0));
     assert_eq!(frozen.stop().await.code(), Some(0));
 }

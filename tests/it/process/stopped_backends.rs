@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio_postgres::Client;
 
 use super::plant::{LIMIT, Plant};
-use crate::support::{Server, WorkerProcess, wait_until};
+use crate::support::{Server, WorkerProcess, connect, wait_until};
 
 /// More than the control connection could wait for one by one.
 const CONNECTIONS: usize = 14;
@@ -20,9 +21,9 @@ const SOON: [(&str, &str); 3] = [
 struct Stopped(Vec<i32>);
 
 impl Stopped {
-    /// `count` of this name, as soon as there are so many.
+    /// `count` of a name like this, as soon as there are so many.
     async fn of(plant: &Plant, name: &str, count: usize) -> Self {
-        let query = "SELECT pid FROM pg_stat_activity WHERE application_name = $1";
+        let query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE $1";
         let pids = async || -> Vec<i32> {
             let rows = plant.client.query(query, &[&name]).await.unwrap();
             rows.iter().map(|row| row.get(0)).collect()
@@ -125,6 +126,122 @@ async fn a_worker_beats_while_its_last_control_connection_does_not_end_and_then_
         row.get::<_, i64>(0) == 1
     })
     .await;
+    assert_eq!(worker.stop().await.code(), Some(0));
+    drop(plant);
+    server.stop().await;
+}
+
+/// As producers do that stand in line, and all at once, so that they are in a row on a slow machine too.
+async fn stand_in_line(plant: &Plant) {
+    let notify: String = (0..6)
+        .map(|producer| format!("NOTIFY lanekeeper, '{producer}';"))
+        .collect();
+    plant.client.batch_execute(&notify).await.unwrap();
+}
+
+const DOORBELL: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
+     AND (classid::bigint << 32 | objid::bigint) = lanekeeper.doorbell_lock()";
+
+/// A server on which somebody else has the doorbell, and one worker, which waits for it.
+async fn waits_for_the_doorbell() -> (Server, Plant, Client, WorkerProcess) {
+    let server = Server::start().await;
+    let plant = Plant::on(server.url.clone(), "runs", Duration::ZERO).await;
+    let holder = connect(&server.url).await;
+    holder
+        .batch_execute("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())")
+        .await
+        .unwrap();
+    let worker = plant.worker(&[]).await;
+    let waits = "SELECT count(*) FROM pg_stat_activity
+                 WHERE application_name LIKE 'lanekeeper doorbell %' AND wait_event_type = 'Lock'";
+    wait_until(LIMIT, "the worker waits", async || {
+        plant.count(waits).await == 1
+    })
+    .await;
+    (server, plant, holder, worker)
+}
+
+/// The server may grant a lock before it hears that nobody waits for it any more, and what a session has it keeps where its
+/// statement is given up. A doorbell that nobody knew of had all producers stand in line until the worker ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doorbell_that_is_granted_as_the_wait_for_it_is_given_up_is_given_back() {
+    let (server, plant, holder, worker) = waits_for_the_doorbell().await;
+    let stopped = Stopped::of(&plant, "lanekeeper doorbell %", 1).await;
+    let backend = Pid::from_raw(stopped.0[0]).unwrap();
+    wait_until(LIMIT, "the server hears that nobody waits", async || {
+        // Until the worker listens, it hears of nobody.
+        stand_in_line(&plant).await;
+        is_pending(backend, Signal::INT)
+    })
+    .await;
+    holder
+        .batch_execute("SELECT pg_advisory_unlock(lanekeeper.doorbell_lock())")
+        .await
+        .unwrap();
+    drop(stopped);
+    wait_until(
+        LIMIT,
+        "nobody has it while producers stand in line",
+        async || {
+            stand_in_line(&plant).await;
+            plant.count(DOORBELL).await == 0
+        },
+    )
+    .await;
+    assert_eq!(worker.stop().await.code(), Some(0));
+    drop(plant);
+    server.stop().await;
+}
+
+/// Whether a signal was sent to a process that has not taken it yet.
+fn is_pending(process: Pid, signal: Signal) -> bool {
+    let status = format!("/proc/{}/status", process.as_raw_nonzero());
+    let status = std::fs::read_to_string(status).unwrap();
+    let pending = status
+        .lines()
+        .find_map(|line| line.strip_prefix("ShdPnd:"))
+        .unwrap();
+    let pending = u64::from_str_radix(pending.trim(), 16).unwrap();
+    pending & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// A place in the queue has all producers notify, as the doorbell itself does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_killed_in_the_queue_for_the_doorbell_leaves_it() {
+    let (server, plant, holder, worker) = waits_for_the_doorbell().await;
+    worker.signal(Signal::KILL);
+    wait_until(LIMIT, "its place is free", async || {
+        plant
+            .count("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            .await
+            == 0
+    })
+    .await;
+    drop((holder, worker, plant));
+    server.stop().await;
+}
+
+/// Its backend does not end where it is told to, and whatever it has stays: the worker asks for the doorbell anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_doorbell_connection_does_not_answer_opens_another() {
+    let server = Server::start().await;
+    let plant = Plant::on(server.url.clone(), "runs", Duration::ZERO).await;
+    let worker = plant.worker(&[]).await;
+    wait_until(LIMIT, "it has the doorbell", async || {
+        plant.count(DOORBELL).await == 1
+    })
+    .await;
+    let stopped = Stopped::of(&plant, "lanekeeper doorbell %", 1).await;
+    plant.enqueue("s", 1, 1).await;
+    given_up(&worker, "no doorbell", 1).await;
+    let pids = stopped.0.clone();
+    drop(stopped);
+    gone(&plant, &pids).await;
+    wait_until(LIMIT, "it has it again", async || {
+        plant.count(DOORBELL).await == 1
+    })
+    .await;
+    plant.settled().await;
     assert_eq!(worker.stop().await.code(), Some(0));
     drop(plant);
     server.stop().await;

@@ -99,7 +99,7 @@ async fn an_append_asks_for_the_newest_version_alone_whatever_the_planner_takes_
     let producer = Observed::producer(bed.db.url()).await;
     producer
         .client
-        .batch_execute("SET enable_indexscan = off")
+        .batch_execute("SET enable_indexscan = off; SET jit = off")
         .await
         .unwrap();
     let preferred = "SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = 1";
@@ -109,9 +109,9 @@ async fn an_append_asks_for_the_newest_version_alone_whatever_the_planner_takes_
     // An event for a lane that has its token, one for an idle lane, and the first of a day.
     bed.client
         .batch_execute(
-            "SELECT lanekeeper.create_event_partition(current_date - 1);
+            "SELECT lanekeeper.create_event_partition((now() AT TIME ZONE 'UTC')::date - 1);
              UPDATE lanekeeper.progress SET cursor = 1 WHERE lane_id = 2;
-             UPDATE lanekeeper.event SET day = current_date - 1 WHERE session_id = 3",
+             UPDATE lanekeeper.event SET day = day - 1 WHERE session_id = 3",
         )
         .await
         .unwrap();
@@ -128,11 +128,31 @@ async fn an_append_asks_for_the_newest_version_alone_whatever_the_planner_takes_
         )
         .await
         .unwrap();
+    let newest = "SELECT n.seq FROM lanekeeper.newest_event(1, '2000-01-01') AS n";
+    producer.client.query(newest, &[]).await.unwrap();
     let mut work = producer.work();
     // A session has few lanes, and no dead ones.
     work.bitmap_scans.retain(|relation| relation != "lane");
     assert_eq!(work.bitmap_scans, [""; 0]);
     assert_eq!(work.seq_scans, [""; 0]);
+}
+
+/// Whoever reads it without a setting for it, an operator or a view, goes by what a lane costs to the planner.
+#[tokio::test]
+async fn to_the_planner_a_lane_has_many_versions_however_few_autovacuum_counts() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(100, 1).await;
+    bed.client
+        .batch_execute("ANALYZE lanekeeper.progress; SET enable_seqscan = off")
+        .await
+        .unwrap();
+    let newest =
+        "EXPLAIN (FORMAT JSON) SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = 1
+                  ORDER BY p.version DESC LIMIT 1";
+    let row = bed.client.query_one(newest, &[]).await.unwrap();
+    let scan = &row.get::<_, serde_json::Value>(0)[0]["Plan"]["Plans"][0];
+    assert_eq!(scan["Node Type"], "Index Scan");
+    assert_eq!(scan["Plan Rows"], 50);
 }
 
 #[tokio::test]

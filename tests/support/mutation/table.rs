@@ -310,6 +310,13 @@ pub const ROWS: &[Row] = &[
         test: "engine::waking::a_worker_that_was_told_gives_up_the_doorbell_until_it_is_calm",
     },
     Row {
+        name: "DoorbellLeftBehind",
+        invariant: 8,
+        without: "who leaves the queue for the doorbell gives back what its session has",
+        change: Rust(Mutation::DoorbellLeftBehind),
+        test: "process::stopped_backends::a_doorbell_that_is_granted_as_the_wait_for_it_is_given_up_is_given_back",
+    },
+    Row {
         name: "NobodyRings",
         invariant: 8,
         without: "a producer notifies while a worker waits for the doorbell",
