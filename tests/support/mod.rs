@@ -36,3 +36,11 @@ pub async fn wait_until(limit: Duration, what: &str, mut condition: impl AsyncFn
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// Notifies as producers do that stand in line, and all at once, so that they are in a row on a slow machine too.
+pub async fn stand_in_line(client: &tokio_postgres::Client) {
+    let notify: String = (0..6)
+        .map(|producer| format!("NOTIFY lanekeeper, '{producer}';"))
+        .collect();
+    client.batch_execute(&notify).await.unwrap();
+}

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_postgres::{AsyncMessage, NoTls};
 
 use super::bed::{Bed, LIMIT, Sub};
-use crate::support::wait_until;
+use crate::support::{stand_in_line, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_wakes_itself_when_a_retry_is_due() {
@@ -210,14 +210,6 @@ async fn a_worker_that_was_told_gives_up_the_doorbell_until_it_is_calm() {
     worker.stop().await;
 }
 
-/// Notifies as producers that stand in line do, and all at once, so that they are in a row on a slow machine too.
-async fn stand_in_line(bed: &Bed) {
-    let notify: String = (0..6)
-        .map(|producer| format!("NOTIFY lanekeeper, '{producer}';"))
-        .collect();
-    bed.client.batch_execute(&notify).await.unwrap();
-}
-
 /// A producer that was not to notify keeps the doorbell until its transaction ends, so a worker cannot get it, and
 /// whoever waits for it has all others notify.
 #[tokio::test(flavor = "multi_thread")]
@@ -229,7 +221,7 @@ async fn a_worker_that_waits_for_the_doorbell_leaves_the_queue_when_producers_st
     let worker = bed.worker().await;
     for _ in 0..3 {
         let before = asked(&bed, true).await;
-        stand_in_line(&bed).await;
+        stand_in_line(&bed.client).await;
         wait_until(LIMIT, "it stands at its end", async || {
             doorbell(&bed).await.is_some_and(|(at, _)| at > before)
         })

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::Client;
 
 use super::plant::{LIMIT, Plant};
-use crate::support::{Server, WorkerProcess, connect, wait_until};
+use crate::support::{Server, WorkerProcess, connect, stand_in_line, wait_until};
 
 /// More than the control connection could wait for one by one.
 const CONNECTIONS: usize = 14;
@@ -131,14 +131,6 @@ async fn a_worker_beats_while_its_last_control_connection_does_not_end_and_then_
     server.stop().await;
 }
 
-/// As producers do that stand in line, and all at once, so that they are in a row on a slow machine too.
-async fn stand_in_line(plant: &Plant) {
-    let notify: String = (0..6)
-        .map(|producer| format!("NOTIFY lanekeeper, '{producer}';"))
-        .collect();
-    plant.client.batch_execute(&notify).await.unwrap();
-}
-
 const DOORBELL: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
      AND (classid::bigint << 32 | objid::bigint) = lanekeeper.doorbell_lock()";
 
@@ -170,7 +162,7 @@ async fn a_doorbell_that_is_granted_as_the_wait_for_it_is_given_up_is_given_back
     let backend = Pid::from_raw(stopped.0[0]).unwrap();
     wait_until(LIMIT, "the server hears that nobody waits", async || {
         // Until the worker listens, it hears of nobody.
-        stand_in_line(&plant).await;
+        stand_in_line(&plant.client).await;
         is_pending(backend, Signal::INT)
     })
     .await;
@@ -183,7 +175,7 @@ async fn a_doorbell_that_is_granted_as_the_wait_for_it_is_given_up_is_given_back
         LIMIT,
         "nobody has it while producers stand in line",
         async || {
-            stand_in_line(&plant).await;
+            stand_in_line(&plant.client).await;
             plant.count(DOORBELL).await == 0
         },
     )

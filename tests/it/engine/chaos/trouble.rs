@@ -124,7 +124,7 @@ pub async fn cut(url: String, dice: Dice, end: Instant) {
         dice.pause(500).await;
         let purpose = ["lanes", "lanes", "control", "listen", "doorbell"][dice.roll(5) as usize];
         let call = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                    WHERE datname = current_database() AND application_name = 'lanekeeper ' || $1
+                    WHERE datname = current_database() AND application_name LIKE 'lanekeeper ' || $1 || '%'
                     ORDER BY random() LIMIT 1";
         client.query(call, &[&purpose]).await.unwrap();
     }
