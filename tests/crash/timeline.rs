@@ -447,13 +447,16 @@ pub fn recovery_ms(strike: &Strike, arrivals: &[Arrival]) -> Vec<i64> {
     strike.held.iter().filter_map(first).collect()
 }
 
-/// What a thawed worker sent that others had delivered while it was frozen.
+/// What a thawed worker sent that others had delivered while it was frozen. What was refused meanwhile is a retry, or a
+/// dead letter that was requeued: whoever has the lane by then sends it.
 pub fn stale(strike: &Strike, arrivals: &[Arrival]) -> usize {
     let Some(thawed_ms) = strike.thawed_ms else {
         return 0;
     };
     let while_frozen = |one: &&Arrival| {
-        (strike.at_ms..thawed_ms).contains(&one.at_ms) && one.sender != strike.sender
+        (strike.at_ms..thawed_ms).contains(&one.at_ms)
+            && one.sender != strike.sender
+            && !one.refused
     };
     arrivals
         .iter()
