@@ -59,6 +59,7 @@ pub async fn ring_me(shared: Arc<Shared>) {
             ended = on_one_connection(&shared) => ended,
         };
         shared.idle.set_told(false);
+        shared.wake_all();
         tracing::warn!(
             error = &*error,
             "no doorbell; this worker is not told of events and looks for them itself until it is back"

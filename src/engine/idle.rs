@@ -352,8 +352,9 @@ mod tests {
         let mut stirred = Box::pin(idle.stirred_after(calm));
         assert!((&mut stirred).now_or_never().is_none());
         advance(Duration::from_millis(1)).await;
+        idle.found(1);
+        assert!(!stirred.await, "nobody told of it");
         idle.told();
-        stirred.await;
-        idle.stirred_after(calm).await;
+        assert!(idle.stirred_after(calm).await, "it was told meanwhile");
     }
 }
