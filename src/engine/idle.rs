@@ -33,6 +33,9 @@ const LINE_COUNTS: Duration = Duration::from_millis(250);
 const LINE_COUNTS_LIMIT: Duration = Duration::from_secs(8);
 /// Of a worker that was told in vain over and over.
 const CALM_LIMIT: Duration = Duration::from_millis(160);
+/// For how long nothing stirs in a lull. While a backlog is delivered, a connection takes some lanes every few
+/// milliseconds, and finds none now and then because another was there first.
+const LULL: Duration = Duration::from_millis(200);
 
 /// The connections of one worker that have nothing to do.
 #[derive(Debug, Default)]
@@ -168,15 +171,27 @@ impl Idle {
     }
 
     /// Until any is idle.
-    pub async fn lull(&self) {
+    async fn any_idle(&self) {
         // An error would mean that the sender, which is ours, is gone.
         let _ = self.any.subscribe().wait_for(|any| *any).await;
+    }
+
+    /// Until any is idle and nothing has stirred for long enough that it is not just between two claims.
+    pub async fn lull(&self) {
+        loop {
+            self.any_idle().await;
+            let lull_at = self.calm().stirred_at + LULL;
+            if lull_at <= Instant::now() {
+                return;
+            }
+            sleep_until(lull_at).await;
+        }
     }
 
     /// Until any is idle and nothing has stirred for a while. Returns when that was found.
     pub async fn calmed(&self) -> Instant {
         loop {
-            self.lull().await;
+            self.any_idle().await;
             let now = Instant::now();
             let calm_at = self.calm().at();
             if calm_at <= now {
@@ -222,14 +237,21 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::time::advance;
 
-    #[tokio::test]
-    async fn a_lull_begins_when_the_first_connection_has_nothing_to_do() {
+    #[tokio::test(start_paused = true)]
+    async fn a_lull_is_when_a_connection_has_had_nothing_to_do_for_a_while() {
         let idle = Idle::default();
         let mut lull = Box::pin(idle.lull());
-        assert!((&mut lull).now_or_never().is_none());
-        idle.enter(1);
+        advance(LULL).await;
+        assert!((&mut lull).now_or_never().is_none(), "none is idle");
+        for _ in 0..3 {
+            idle.found(1);
+            idle.enter(2);
+            advance(LULL - Duration::from_millis(1)).await;
+            assert!((&mut lull).now_or_never().is_none(), "a backlog is delivered");
+        }
+        advance(Duration::from_millis(1)).await;
         lull.await;
-        idle.leave(1);
+        idle.leave(2);
         assert!(idle.lull().now_or_never().is_none());
     }
 

@@ -44,8 +44,14 @@ impl Survey {
     }
 }
 
-/// Looks until the worker stops.
+/// Looks until the worker stops. The first look waits for a lull, for as long as lies between two: a worker that
+/// starts has a backlog to deliver.
 pub async fn run(shared: Arc<Shared>) {
+    tokio::select! {
+        () = shared.stopping.cancelled() => return,
+        () = shared.idle.lull() => {}
+        () = sleep(EVERY) => {}
+    }
     while !shared.stopping.is_cancelled() {
         // Without a fleet it is not known who is first.
         if shared.limiter.rank() == Some(0) {
