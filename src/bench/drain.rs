@@ -1,7 +1,9 @@
 //! Ordered delivery of a backlog that is there when the worker starts.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client;
 
 use super::cost::{self, Cost, Reading};
 use super::measure::{Pairs, per_second};
@@ -112,6 +114,10 @@ pub async fn measure(
     ])
 }
 
+/// How long ago the first lane connection was open: its first claim is the next thing that it does.
+const OPEN_FOR: &str = "
+    SELECT extract(epoch FROM clock_timestamp() - min(c.opened_at))::float8 FROM lanekeeper.lane_connection AS c";
+
 /// Events per second, from the first claim to the last settlement, and what each cost.
 pub async fn drain(
     scratch: &Scratch,
@@ -134,15 +140,23 @@ pub async fn drain_loaded(
     sink.expect(events);
     let watcher = scratch.connect().await?;
     let reading = Reading::take(&watcher).await?;
-    let source = Source::new(Arc::clone(&sink));
-    let asked_at = source.asked_at();
-    let worker =
-        Worker::start(scratch.database(), options.worker.clone(), Arc::new(source)).await?;
+    let source = Arc::new(Source::new(Arc::clone(&sink)));
+    let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
     sink.wait().await?;
     let ended_at = backlog::settled(&watcher).await?;
+    let started_at = claims_since(&watcher).await?;
     let cost = reading.cost(&watcher, events).await?;
     worker.stop().await;
     backlog::check_drained(&watcher, sink.accepted(), events).await?;
-    let started_at: Instant = *asked_at.get().expect("it delivered, so it asked");
     Ok((per_second(events, ended_at - started_at), cost))
+}
+
+/// When the worker could claim; rather too early than too late.
+async fn claims_since(client: &Client) -> Result<Instant, BenchError> {
+    let asked_at = Instant::now();
+    let row = client
+        .query_one(OPEN_FOR, &[])
+        .await
+        .map_err(BenchError::on("asking since when lanes were claimed"))?;
+    Ok(asked_at - Duration::from_secs_f64(row.get(0)))
 }

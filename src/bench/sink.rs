@@ -1,8 +1,8 @@
 //! The destination of the measurements: it counts, and accepts what it is told to accept.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -23,23 +23,14 @@ const BLOCKED_FOR: Duration = Duration::from_secs(86_400);
 /// Without a single delivery for this long, something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Hands the worker one adapter for all subscriptions, and remembers when it asked.
+/// Hands the worker one adapter for all subscriptions.
 pub struct Source<A> {
     adapter: Arc<A>,
-    asked_at: Arc<OnceLock<Instant>>,
 }
 
 impl<A> Source<A> {
     pub fn new(adapter: Arc<A>) -> Self {
-        Self {
-            adapter,
-            asked_at: Arc::default(),
-        }
-    }
-
-    /// When the worker first knew what to claim: no claim is earlier.
-    pub fn asked_at(&self) -> Arc<OnceLock<Instant>> {
-        Arc::clone(&self.asked_at)
+        Self { adapter }
     }
 }
 
@@ -48,7 +39,6 @@ impl<A: Adapter> DestinationSource for Source<A> {
         &self,
         _subscription: &Subscription,
     ) -> Result<Destination, Box<dyn std::error::Error + Send + Sync>> {
-        self.asked_at.get_or_init(Instant::now);
         Ok(Destination::Adapter(
             Arc::clone(&self.adapter) as Arc<dyn Adapter>
         ))

@@ -247,7 +247,10 @@ mod tests {
             idle.found(1);
             idle.enter(2);
             advance(LULL - Duration::from_millis(1)).await;
-            assert!((&mut lull).now_or_never().is_none(), "a backlog is delivered");
+            assert!(
+                (&mut lull).now_or_never().is_none(),
+                "a backlog is delivered"
+            );
         }
         advance(Duration::from_millis(1)).await;
         lull.await;

@@ -47,6 +47,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0017_recent",
     "0018_place",
     "0019_newest",
+    "0020_there",
 ];
 
 /// The schema version of this binary.
