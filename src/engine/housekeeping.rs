@@ -24,8 +24,12 @@ const SESSIONS: i32 = 200;
 /// How long a round of retention waits for a lull: a worker that starts has a backlog to deliver first.
 const LULL_WITHIN: Duration = Duration::from_secs(60);
 
-/// One round of retention. A step that fails does not keep the others from theirs.
+/// One round of retention. A step that fails does not keep the others from theirs. While one waits or is at work,
+/// another is not begun: each connection that is opened for control begins one.
 pub async fn keep_house(shared: Arc<Shared>) {
+    let Ok(_round) = shared.housekeeping.try_lock() else {
+        return;
+    };
     tokio::select! {
         () = shared.stopping.cancelled() => return,
         () = shared.idle.lull() => {}

@@ -33,8 +33,8 @@ const LINE_COUNTS: Duration = Duration::from_millis(250);
 const LINE_COUNTS_LIMIT: Duration = Duration::from_secs(8);
 /// Of a worker that was told in vain over and over.
 const CALM_LIMIT: Duration = Duration::from_millis(160);
-/// For how long nothing stirs in a lull. While a backlog is delivered, a connection takes some lanes every few
-/// milliseconds, and finds none now and then because another was there first.
+/// For how long nothing is taken or settled in a lull. While a backlog is delivered, a connection takes some lanes every
+/// few milliseconds, and finds none now and then because another was there first.
 const LULL: Duration = Duration::from_millis(200);
 
 /// The connections of one worker that have nothing to do.
@@ -42,6 +42,8 @@ const LULL: Duration = Duration::from_millis(200);
 pub struct Idle {
     connections: Mutex<HashSet<i64>>,
     any: watch::Sender<bool>,
+    /// When a lane was last taken or settled, or the first connection came to be idle: a lull begins no sooner.
+    busy_at: Mutex<Option<Instant>>,
     calm: Mutex<Calm>,
     stirs: Notify,
     /// The worker holds the doorbell, or stands in line for it.
@@ -104,10 +106,20 @@ impl Idle {
     /// A claim of this connection took lanes.
     pub fn found(&self, connection_id: i64) {
         self.leave(connection_id);
+        self.busy();
         self.stir(|calm| {
             calm.expects = false;
             calm.by_luck = CALM_SOON;
         });
+    }
+
+    /// Something is delivered and settled: there is no lull.
+    pub fn busy(&self) {
+        *self.busy_at() = Some(Instant::now());
+    }
+
+    fn busy_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.busy_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This connection ends.
@@ -162,7 +174,10 @@ impl Idle {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if change(&mut connections) {
-            self.any.send_replace(!connections.is_empty());
+            let any = !connections.is_empty();
+            if !self.any.send_replace(any) && any {
+                self.busy();
+            }
         }
     }
 
@@ -176,12 +191,13 @@ impl Idle {
         let _ = self.any.subscribe().wait_for(|any| *any).await;
     }
 
-    /// Until any is idle and nothing has stirred for long enough that it is not just between two claims.
+    /// Until any is idle and nothing has been delivered for long enough that it is not just between two claims.
     pub async fn lull(&self) {
         loop {
             self.any_idle().await;
-            let lull_at = self.calm().stirred_at + LULL;
-            if lull_at <= Instant::now() {
+            let now = Instant::now();
+            let lull_at = self.busy_at().map_or(now, |busy_at| busy_at + LULL);
+            if lull_at <= now {
                 return;
             }
             sleep_until(lull_at).await;
@@ -241,17 +257,23 @@ mod tests {
     async fn a_lull_is_when_a_connection_has_had_nothing_to_do_for_a_while() {
         let idle = Idle::default();
         let mut lull = Box::pin(idle.lull());
-        advance(LULL).await;
+        // However long the first connection takes to open: what it can claim it has not looked for yet.
+        advance(LULL * 5).await;
         assert!((&mut lull).now_or_never().is_none(), "none is idle");
-        for _ in 0..3 {
-            idle.found(1);
-            idle.enter(2);
-            advance(LULL - Duration::from_millis(1)).await;
+        idle.enter(2);
+        let almost = LULL - Duration::from_millis(1);
+        advance(almost).await;
+        for delivers in [Idle::busy, |idle: &Idle| idle.found(1)].repeat(3) {
+            delivers(&idle);
+            advance(almost).await;
             assert!(
                 (&mut lull).now_or_never().is_none(),
                 "a backlog is delivered"
             );
         }
+        // Notifications are about what others may have taken, and looks about nothing at all.
+        idle.told();
+        idle.enter(2);
         advance(Duration::from_millis(1)).await;
         lull.await;
         idle.leave(2);

@@ -68,6 +68,8 @@ pub struct Shared {
     pub instruments: Instruments,
     /// How subscriptions stand, where this worker is the one that looks.
     pub survey: Survey,
+    /// Held by the round of retention that waits or is at work.
+    pub housekeeping: tokio::sync::Mutex<()>,
     /// Whether there is a subscription of the lifecycle feed.
     feed: AtomicBool,
     /// A connection would have claimed, but a bound left it no room.
@@ -112,6 +114,7 @@ impl Shared {
             limiter,
             instruments: Instruments::new(&opentelemetry::global::meter(names::SCOPE)),
             survey: Survey::default(),
+            housekeeping: tokio::sync::Mutex::default(),
             feed: AtomicBool::new(false),
             lanes: Arc::default(),
             lacks_room: AtomicBool::new(false),

@@ -47,7 +47,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0017_recent",
     "0018_place",
     "0019_newest",
-    "0020_there",
+    "0020_counted",
 ];
 
 /// The schema version of this binary.

@@ -96,6 +96,7 @@ impl Session<'_> {
         if lanes.is_empty() {
             return Ok(());
         }
+        self.shared.idle.busy();
         CrashPoint::Settling.pass();
         let results = self.settle(&mut lanes).await?;
         CrashPoint::Settled.pass();

@@ -4,4 +4,5 @@ mod archive;
 mod days;
 mod records;
 mod rest;
+mod rounds;
 mod workers;

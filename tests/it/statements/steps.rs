@@ -4,11 +4,26 @@
 use lanekeeper::store::claim::{Bound, ClaimedLane};
 use lanekeeper::store::settle::{Operation, Settled};
 use lanekeeper::store::worker;
+use tokio_postgres::{Client, Transaction};
 
 use super::connection::Connection;
 use super::plans::Observed;
 use crate::engine::bed::{Bed, LIMIT, enqueue};
 use crate::support::wait_until;
+
+/// Holds a snapshot as old as this call.
+async fn hold(holder: &mut Client) -> Transaction<'_> {
+    let held = holder
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+        .start()
+        .await
+        .unwrap();
+    held.query("SELECT count(*) FROM lanekeeper.progress", &[])
+        .await
+        .unwrap();
+    held
+}
 
 /// One lane with as many events, claimed.
 async fn claimed(events: i64) -> (Bed, Connection, ClaimedLane) {
@@ -38,15 +53,7 @@ async fn number(bed: &Bed) -> i64 {
 async fn a_held_snapshot_leaves_a_lookup_fifteen_dead_steps_at_the_most() {
     let (bed, connection, mut lane) = claimed(1_300).await;
     let mut holder = bed.db.connect().await;
-    let held = holder
-        .build_transaction()
-        .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
-        .start()
-        .await
-        .unwrap();
-    held.query("SELECT count(*) FROM lanekeeper.progress", &[])
-        .await
-        .unwrap();
+    let _held = hold(&mut holder).await;
     // So many rows have one key at the most; no vacuum takes any of them away.
     let version = "SELECT version FROM lanekeeper.progress";
     let (mut most, mut before) = (0, 0);
@@ -70,18 +77,43 @@ async fn a_held_snapshot_leaves_a_lookup_fifteen_dead_steps_at_the_most() {
     assert!(read <= 8, "{read} of {pages} pages");
 }
 
+/// A redelivered dead letter is entered where its lane's progress is, whose number the settlement has just written.
+#[tokio::test]
+async fn a_settled_letter_walks_none_of_the_dead_versions_of_its_lane() {
+    let (bed, connection, mut lane) = claimed(3_100).await;
+    let mut holder = bed.db.connect().await;
+    let _held = hold(&mut holder).await;
+    pass(&connection, &mut lane, 3_000).await;
+    let settled = format!(
+        "SELECT lanekeeper.settle_letters('{{{}}}', '{{{}}}', '{{true}}', '{{1}}', '{{redelivered}}', '{{0}}',
+             '{{NULL}}', '{{0}}', '{{0}}')",
+        lane.lane_id,
+        number(&bed).await - 1
+    );
+    // Once for what is read with the plans.
+    pages_of(&bed, &settled).await;
+    let read = pages_of(&bed, &settled).await;
+    // Of all its versions it would be more than 50.
+    assert!(read <= 35, "{read} pages");
+}
+
 /// Pages of index and table that a look-up of a lane's progress reads.
 async fn pages_read(bed: &Bed, lane_id: i64) -> i64 {
+    let look_up = format!(
+        "SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = {lane_id}
+         ORDER BY p.version DESC LIMIT 1"
+    );
+    pages_of(bed, &look_up).await
+}
+
+/// Pages that a statement reads, each as often as it does.
+async fn pages_of(bed: &Bed, statement: &str) -> i64 {
     bed.client
         .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
         .await
         .unwrap();
-    let look_up = format!(
-        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-         SELECT p.cursor FROM lanekeeper.progress AS p WHERE p.lane_id = {lane_id}
-         ORDER BY p.version DESC LIMIT 1"
-    );
-    let row = bed.client.query_one(&look_up, &[]).await.unwrap();
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}");
+    let row = bed.client.query_one(&explain, &[]).await.unwrap();
     let plan = &row.get::<_, serde_json::Value>(0)[0]["Plan"];
     ["Shared Hit Blocks", "Shared Read Blocks"]
         .iter()
