@@ -9,6 +9,7 @@ mod loaded;
 mod places;
 mod plans;
 mod recent;
+mod snapshot;
 mod status;
 mod steps;
 mod tokens;

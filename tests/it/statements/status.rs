@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use lanekeeper::store::inspect;
 use tokio_postgres::types::Type;
 
+use super::snapshot::{hold, pages};
 use crate::engine::bed::Bed;
 
 /// Pages that the statement reads, from memory or not.
@@ -27,11 +28,7 @@ async fn pages_read(bed: &Bed, floors: &[(i32, Timestamp)]) -> i64 {
         )
         .await
         .unwrap();
-    let plan = &rows[0].get::<_, serde_json::Value>(0)[0]["Plan"];
-    ["Shared Hit Blocks", "Shared Read Blocks"]
-        .iter()
-        .map(|blocks| plan[*blocks].as_i64().unwrap())
-        .sum()
+    pages(&rows[0].get(0))
 }
 
 #[tokio::test]
@@ -39,15 +36,7 @@ async fn a_look_that_knows_a_floor_steps_over_no_token_that_was_below_it() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(3, 2).await;
     let mut holder = bed.db.connect().await;
-    let held = holder
-        .build_transaction()
-        .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
-        .start()
-        .await
-        .unwrap();
-    held.query("SELECT count(*) FROM lanekeeper.ready", &[])
-        .await
-        .unwrap();
+    let _held = hold(&mut holder).await;
     bed.client
         .batch_execute(
             "INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)

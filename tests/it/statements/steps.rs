@@ -4,26 +4,12 @@
 use lanekeeper::store::claim::{Bound, ClaimedLane};
 use lanekeeper::store::settle::{Operation, Settled};
 use lanekeeper::store::worker;
-use tokio_postgres::{Client, Transaction};
 
 use super::connection::Connection;
 use super::plans::Observed;
+use super::snapshot::{hold, pages};
 use crate::engine::bed::{Bed, LIMIT, enqueue};
 use crate::support::wait_until;
-
-/// Holds a snapshot as old as this call.
-async fn hold(holder: &mut Client) -> Transaction<'_> {
-    let held = holder
-        .build_transaction()
-        .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
-        .start()
-        .await
-        .unwrap();
-    held.query("SELECT count(*) FROM lanekeeper.progress", &[])
-        .await
-        .unwrap();
-    held
-}
 
 /// One lane with as many events, claimed.
 async fn claimed(events: i64) -> (Bed, Connection, ClaimedLane) {
@@ -114,11 +100,7 @@ async fn pages_of(bed: &Bed, statement: &str) -> i64 {
         .unwrap();
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}");
     let row = bed.client.query_one(&explain, &[]).await.unwrap();
-    let plan = &row.get::<_, serde_json::Value>(0)[0]["Plan"];
-    ["Shared Hit Blocks", "Shared Read Blocks"]
-        .iter()
-        .map(|blocks| plan[*blocks].as_i64().unwrap())
-        .sum()
+    pages(&row.get(0))
 }
 
 /// A lane has one version to the planner, which counts no dead rows, and then all plans cost the same: when autovacuum
