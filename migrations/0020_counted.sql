@@ -70,7 +70,8 @@ DECLARE
     v_token_days  date[];
     v_progress    tid[];
     v_places      tid[];
-    -- Ids of tokens, ascending.
+    -- How many tokens are still there; where not all, their ids, ascending.
+    v_left        bigint;
     v_there       bigint[];
     v_found       int[];
     v_walks       int := 0;
@@ -186,7 +187,7 @@ BEGIN
     -- Are all tokens still there? In one scan of their places: no other token can be there yet, since the caller's
     -- snapshot is older than the walk's and keeps what the walk saw from being cleared away. From here on each
     -- statement's snapshot is taken after the locks: in READ COMMITTED, which lane connections are in.
-    SELECT count(*) INTO v_count FROM lanekeeper.ready AS r WHERE r.ctid = ANY (tokens);
+    SELECT count(*) INTO v_left FROM lanekeeper.ready AS r WHERE r.ctid = ANY (tokens);
 
     -- The progress of most lanes is where it was when their tokens were made. No other plan is left than one look at each
     -- place, in the order of the lanes.
@@ -202,7 +203,7 @@ BEGIN
         FROM lanekeeper.progress AS p WHERE p.ctid = progress_places[i] AND p.lane_id + 0 = lane_ids[i] OFFSET 0
     ) AS p;
 
-    IF v_count <> cardinality(lane_ids) THEN
+    IF v_left <> cardinality(lane_ids) THEN
         SELECT array_agg(r.id ORDER BY r.id) INTO v_there FROM lanekeeper.ready AS r WHERE r.ctid = ANY (tokens);
         SELECT array_agg(v_found[n]), array_agg(versions[n]), array_agg(cursors[n]), array_agg(cursor_days[n]),
                array_agg(v_places[n])

@@ -154,9 +154,10 @@ pub async fn drain_loaded(
 /// When the worker could claim; rather too early than too late.
 async fn claims_since(client: &Client) -> Result<Instant, BenchError> {
     let asked_at = Instant::now();
-    let row = client
+    let open_for = client
         .query_one(OPEN_FOR, &[])
         .await
+        .and_then(|row| row.try_get(0))
         .map_err(BenchError::on("asking since when lanes were claimed"))?;
-    Ok(asked_at - Duration::from_secs_f64(row.get(0)))
+    Ok(asked_at - Duration::from_secs_f64(open_for))
 }

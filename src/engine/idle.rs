@@ -42,8 +42,6 @@ const LULL: Duration = Duration::from_millis(200);
 pub struct Idle {
     connections: Mutex<HashSet<i64>>,
     any: watch::Sender<bool>,
-    /// When a lane was last taken or settled, or the first connection came to be idle: a lull begins no sooner.
-    busy_at: Mutex<Option<Instant>>,
     calm: Mutex<Calm>,
     stirs: Notify,
     /// The worker holds the doorbell, or stands in line for it.
@@ -65,6 +63,8 @@ struct Calm {
     by_luck: Duration,
     /// Notified, and no claim came back since.
     expects: bool,
+    /// When a lane was last taken or settled, or the first connection came to be idle: a lull begins no sooner.
+    busy_at: Instant,
 }
 
 impl Default for Calm {
@@ -79,6 +79,7 @@ impl Default for Calm {
             line_counts: LINE_COUNTS,
             by_luck: CALM_SOON,
             expects: false,
+            busy_at: now,
         }
     }
 }
@@ -106,8 +107,8 @@ impl Idle {
     /// A claim of this connection took lanes.
     pub fn found(&self, connection_id: i64) {
         self.leave(connection_id);
-        self.busy();
         self.stir(|calm| {
+            calm.busy_at = calm.stirred_at;
             calm.expects = false;
             calm.by_luck = CALM_SOON;
         });
@@ -115,11 +116,7 @@ impl Idle {
 
     /// Something is delivered and settled: there is no lull.
     pub fn busy(&self) {
-        *self.busy_at() = Some(Instant::now());
-    }
-
-    fn busy_at(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.busy_at.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calm().busy_at = Instant::now();
     }
 
     /// This connection ends.
@@ -175,9 +172,11 @@ impl Idle {
             .unwrap_or_else(PoisonError::into_inner);
         if change(&mut connections) {
             let any = !connections.is_empty();
-            if !self.any.send_replace(any) && any {
+            if any && !*self.any.borrow() {
+                // Before it is said: who waits for a lull looks at it then.
                 self.busy();
             }
+            self.any.send_replace(any);
         }
     }
 
@@ -195,9 +194,8 @@ impl Idle {
     pub async fn lull(&self) {
         loop {
             self.any_idle().await;
-            let now = Instant::now();
-            let lull_at = self.busy_at().map_or(now, |busy_at| busy_at + LULL);
-            if lull_at <= now {
+            let lull_at = self.calm().busy_at + LULL;
+            if lull_at <= Instant::now() {
                 return;
             }
             sleep_until(lull_at).await;
@@ -249,6 +247,10 @@ impl Idle {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake, Waker};
+
     use super::*;
     use futures_util::FutureExt;
     use tokio::time::advance;
@@ -278,6 +280,43 @@ mod tests {
         lull.await;
         idle.leave(2);
         assert!(idle.lull().now_or_never().is_none());
+    }
+
+    /// Looks for a lull in the moment in which it is woken.
+    struct Looking {
+        idle: Arc<Idle>,
+        lulls: AtomicUsize,
+        looks: AtomicUsize,
+    }
+
+    impl Wake for Looking {
+        fn wake(self: Arc<Self>) {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            let lull = self.idle.lull().now_or_never();
+            self.lulls
+                .fetch_add(usize::from(lull.is_some()), Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_learns_that_a_connection_is_idle_knows_since_when() {
+        let looking = Arc::new(Looking {
+            idle: Arc::default(),
+            lulls: AtomicUsize::new(0),
+            looks: AtomicUsize::new(0),
+        });
+        advance(LULL * 5).await;
+        let waker = Waker::from(Arc::clone(&looking));
+        let idle = Arc::clone(&looking.idle);
+        let mut lull = Box::pin(idle.lull());
+        assert!(
+            lull.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        looking.idle.enter(1);
+        let counts = [&looking.looks, &looking.lulls].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [1, 0]);
     }
 
     /// How long it takes until a worker is calm of which this has just become known.

@@ -347,7 +347,7 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "claim_lanes",
             &[(
-                "IF v_count <> cardinality(lane_ids) THEN",
+                "IF v_left <> cardinality(lane_ids) THEN",
                 "IF false THEN",
             )],
         ),
