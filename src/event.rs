@@ -18,7 +18,7 @@ pub struct Event {
     pub session: Arc<str>,
     /// Position in the session's log: from 1, without gaps, in commit order.
     pub seq: i64,
-    pub event_type: String,
+    pub event_type: Arc<str>,
     /// Postgres' clock at the append.
     pub created_at: Timestamp,
     /// JSON text.

@@ -104,7 +104,7 @@ impl Exec {
             .env("LANEKEEPER_SESSION", &*event.session)
             .env("LANEKEEPER_SEQ", event.seq.to_string())
             .env("LANEKEEPER_MESSAGE_ID", event.message_id.to_string())
-            .env("LANEKEEPER_EVENT_TYPE", &event.event_type)
+            .env("LANEKEEPER_EVENT_TYPE", &*event.event_type)
             .env("LANEKEEPER_ATTEMPT", delivery.attempt.to_string())
             .env("LANEKEEPER_SUBSCRIPTION", delivery.subscription)
             .stdin(Stdio::piped())

@@ -148,7 +148,7 @@ impl RedisStream {
             .arg("seq")
             .arg(event.seq)
             .arg("type")
-            .arg(&event.event_type)
+            .arg(&*event.event_type)
             .arg("attempt")
             .arg(delivery.attempt);
         let stored;

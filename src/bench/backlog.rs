@@ -20,6 +20,9 @@ const LOADERS: usize = 2;
 const APPLY_LIMIT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// What deliveries write to.
+pub const TABLES: &str = "lanekeeper.ready, lanekeeper.progress, lanekeeper.claim";
+
 pub const ENQUEUE_MANY: &str = "SELECT count(*) FROM lanekeeper.enqueue_many($1, $2)";
 /// No lane has a token, but for those that are blocked for the day: a held lane's may be a while off.
 const AT_REST: &str = "
@@ -124,12 +127,12 @@ pub async fn enqueue_many(
         .map_err(BenchError::on("enqueuing in bulk"))
 }
 
-/// Waits until the last settlement is committed; returns when that was seen.
-pub async fn settled(client: &Client) -> Result<Instant, BenchError> {
-    while !at_rest(client).await? {
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    Ok(Instant::now())
+/// Clears away what is deleted in these tables, without counting what is in them.
+pub async fn vacuum(client: &Client, tables: &str) -> Result<(), BenchError> {
+    client
+        .batch_execute(&format!("VACUUM {tables}"))
+        .await
+        .map_err(BenchError::on("vacuuming"))
 }
 
 /// Whether nothing is due.

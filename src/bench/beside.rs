@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::drain::{self, Running};
 use super::measure::Pairs;
 use super::report::{Comparison, Line};
 use super::sink::{BLOCKED, Sink, Source};
-use super::{Backlog, BenchError, Options, Scratch, backlog, drain, progress};
+use super::{Backlog, BenchError, Options, Scratch, backlog, progress};
 use crate::engine::Worker;
 
 /// What is drained.
@@ -45,7 +46,7 @@ pub async fn resting(scratch: &Scratch, options: &Options) -> Result<Line, Bench
     backlog::subscribe(scratch, options.concurrency).await?;
     backlog::load(scratch, "rest", resting).await?;
     progress("resting, delivering them");
-    drain::drain_loaded(scratch, options, Arc::default(), resting.total()).await?;
+    drain::deliver(scratch, options, resting.total()).await?;
     scratch.freeze(BASE).await?;
     let beside = format!("{} resting lanes", options.resting);
     let line = measure(scratch, options, "resting", &beside).await?;
@@ -56,11 +57,10 @@ pub async fn resting(scratch: &Scratch, options: &Options) -> Result<Line, Bench
 async fn block(scratch: &Scratch, options: &Options, lanes: usize) -> Result<(), BenchError> {
     let sink = Arc::new(Sink::default());
     sink.expect(lanes);
-    let watcher = scratch.connect().await?;
     let source = Arc::new(Source::new(Arc::clone(&sink)));
     let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
     sink.wait().await?;
-    backlog::settled(&watcher).await?;
+    // Hands back what it still has to settle.
     worker.stop().await;
     Ok(())
 }
@@ -93,8 +93,11 @@ async fn measure(
     Ok(Comparison::new((bench, case), against, pairs, Some(TARGET)))
 }
 
+/// Of a worker that has drained as much before.
 async fn rate(scratch: &Scratch, options: &Options, usual: Backlog) -> Result<f64, BenchError> {
-    backlog::load(scratch, "s", usual).await?;
-    let (rate, _) = drain::drain_loaded(scratch, options, Arc::default(), usual.total()).await?;
+    backlog::load(scratch, "first", usual).await?;
+    let (mut worker, _) = Running::start(scratch, options, usual.total()).await?;
+    let (rate, _) = worker.drain(scratch, "then", usual).await?;
+    worker.stop().await?;
     Ok(rate)
 }

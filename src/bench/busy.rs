@@ -71,7 +71,7 @@ async fn load(scratch: &Scratch, options: &Options, idle: usize) -> Result<(), B
         events: 1,
     };
     backlog::load(scratch, PREFIX, each(idle)).await?;
-    drain::drain_loaded(scratch, options, Arc::default(), idle).await?;
+    drain::deliver(scratch, options, idle).await?;
     backlog::load(scratch, ENDLESS, each(WORKERS * LANES)).await?;
     scratch.freeze(BASE).await
 }

@@ -1,8 +1,10 @@
-//! Ordered delivery of a backlog that is there when the worker starts.
+//! Ordered delivery of a backlog: of one that is there when the worker starts, and then of one that a worker meets which
+//! has been running. The row queue beside it does the same: its connections drain twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use super::cost::{self, Cost, Reading};
@@ -11,6 +13,7 @@ use super::report::{Comparison, Costs, Line};
 use super::sink::{Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, backlog, progress, row_queue};
 use crate::engine::Worker;
+use crate::store::operate;
 
 /// What is drained, and by what worker.
 #[derive(Clone, Copy)]
@@ -19,6 +22,14 @@ pub struct Case {
     /// Lanes that the worker and the subscription have room for; `None`: as they are configured.
     lanes: Option<u32>,
     target: Option<f64>,
+}
+
+/// What came of draining twice.
+pub struct Drained {
+    /// Events per second of a worker that starts, from its first claim.
+    pub started: f64,
+    /// Of one that runs, and what each event cost then.
+    pub running: (f64, Cost),
 }
 
 /// Deep lanes; the worst case, a lane per event; and that by a worker with less room, as one of several has it.
@@ -76,33 +87,38 @@ pub async fn measure(
         name = format!("{name}, room for {lanes} lanes");
     }
     let options = &options;
-    let (mut alike, mut flushed) = (Pairs::default(), Pairs::default());
+    let [mut alike, mut flushed, mut started] = [(); 3].map(|()| Pairs::default());
     let (mut costs, mut references) = (Vec::new(), Vec::new());
     for run in 1..=options.runs() {
         progress(&format!("drain {name}, run {run} of {}", options.runs()));
-        let (value, cost) = drain(scratch, options, backlog).await?;
-        costs.push(cost);
+        let drained = drain(scratch, options, backlog).await?;
         let jobs = backlog.total();
-        let (reference, cost) = row_queue::drain(scratch, jobs, "off").await?;
-        references.push(cost);
-        alike.push(value, reference);
-        flushed.push(value, row_queue::drain(scratch, jobs, "on").await?.0);
+        let reference = row_queue::drain(scratch, jobs, "off").await?;
+        started.push(drained.started, reference.started);
+        let ((value, cost), (rate, reference)) = (drained.running, reference.running);
+        costs.push(cost);
+        references.push(reference);
+        alike.push(value, rate);
+        let on = row_queue::drain(scratch, jobs, "on").await?;
+        flushed.push(value, on.running.0);
     }
-    let line = |pairs, commit: &str, target| {
+    let line = |case: &str, pairs, commit: &str, target| {
         let connections = row_queue::CONNECTIONS;
         let against = format!(
             "row queue without order, {connections} connections, synchronous_commit {commit}"
         );
-        Line::Comparison(Comparison::new(
-            ("drain", name.clone()),
-            against,
-            pairs,
-            target,
-        ))
+        let case = format!("{name}{case}");
+        Line::Comparison(Comparison::new(("drain", case), against, pairs, target))
     };
     Ok(vec![
-        line(alike, "off as in the engine", target),
-        line(flushed, "on", None),
+        line("", alike, "off as in the engine", target),
+        line("", flushed, "on", None),
+        line(
+            ", by who just starts",
+            started,
+            "off as in the engine",
+            None,
+        ),
         Line::Costs(Costs {
             bench: "drain".to_owned(),
             case: name.clone(),
@@ -114,41 +130,126 @@ pub async fn measure(
     ])
 }
 
+/// Routes change with a notification, or else with a heartbeat.
+const KNOWS_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long ago the first lane connection was open: its first claim is the next thing that it does.
 const OPEN_FOR: &str = "
     SELECT extract(epoch FROM clock_timestamp() - min(c.opened_at))::float8 FROM lanekeeper.lane_connection AS c";
 
-/// Events per second, from the first claim to the last settlement, and what each cost.
+/// Two backlogs of this size, one after the other, by one worker.
 pub async fn drain(
     scratch: &Scratch,
     options: &Options,
     backlog: Backlog,
-) -> Result<(f64, Cost), BenchError> {
+) -> Result<Drained, BenchError> {
     scratch.recreate().await?;
     backlog::subscribe(scratch, options.concurrency).await?;
-    backlog::load(scratch, "s", backlog).await?;
-    drain_loaded(scratch, options, Arc::default(), backlog.total()).await
+    backlog::load(scratch, "first", backlog).await?;
+    let (mut worker, started) = Running::start(scratch, options, backlog.total()).await?;
+    let running = worker.drain(scratch, "then", backlog).await?;
+    worker.stop().await?;
+    Ok(Drained { started, running })
 }
 
-/// Starts a worker on what is loaded and waits until `events` more are delivered and settled.
-pub async fn drain_loaded(
+/// Drains what is loaded with a worker that ends then: in preparation of something else.
+pub async fn deliver(
     scratch: &Scratch,
     options: &Options,
-    sink: Arc<Sink>,
     events: usize,
-) -> Result<(f64, Cost), BenchError> {
-    sink.expect(events);
-    let watcher = scratch.connect().await?;
-    let reading = Reading::take(&watcher).await?;
-    let source = Arc::new(Source::new(Arc::clone(&sink)));
-    let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
-    sink.wait().await?;
-    let ended_at = backlog::settled(&watcher).await?;
-    let started_at = claims_since(&watcher).await?;
-    let cost = reading.cost(&watcher, events).await?;
-    worker.stop().await;
-    backlog::check_drained(&watcher, sink.accepted(), events).await?;
-    Ok((per_second(events, ended_at - started_at), cost))
+) -> Result<(), BenchError> {
+    let (worker, _) = Running::start(scratch, options, events).await?;
+    worker.stop().await
+}
+
+/// A worker that has drained something, and waits.
+pub struct Running {
+    worker: Worker,
+    sink: Arc<Sink>,
+    watcher: Client,
+    delivered: usize,
+}
+
+impl Running {
+    /// Starts a worker on what is loaded and waits until `events` are delivered and settled. Its rate comes with it.
+    pub async fn start(
+        scratch: &Scratch,
+        options: &Options,
+        events: usize,
+    ) -> Result<(Self, f64), BenchError> {
+        let watcher = scratch.connect().await?;
+        let sink = Arc::new(Sink::default());
+        sink.expect(events);
+        let source = Arc::new(Source::new(Arc::clone(&sink)));
+        let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
+        let running = Self {
+            worker,
+            sink,
+            watcher,
+            delivered: events,
+        };
+        let ended_at = running.settled().await?;
+        let started_at = claims_since(&running.watcher).await?;
+        Ok((running, per_second(events, ended_at - started_at)))
+    }
+
+    /// Loads a backlog while the subscription is paused, and drains it: events per second, from when the worker knows
+    /// that it may claim to the last settlement, and what each cost.
+    pub async fn drain(
+        &mut self,
+        scratch: &Scratch,
+        prefix: &str,
+        backlog: Backlog,
+    ) -> Result<(f64, Cost), BenchError> {
+        let events = backlog.total();
+        operate::pause_subscription(&self.watcher, backlog::SUBSCRIPTION, "loading").await?;
+        self.walks(0).await?;
+        backlog::load(scratch, prefix, backlog).await?;
+        // What the drain before left behind is no part of this one.
+        backlog::vacuum(&self.watcher, backlog::TABLES).await?;
+        self.delivered += events;
+        self.sink.expect(self.delivered);
+        let reading = Reading::take(&self.watcher).await?;
+        operate::resume_subscription(&self.watcher, backlog::SUBSCRIPTION).await?;
+        let started_at = self.walks(1).await?;
+        let ended_at = self.settled().await?;
+        let cost = reading.cost(&self.watcher, events).await?;
+        Ok((per_second(events, ended_at - started_at), cost))
+    }
+
+    pub async fn stop(self) -> Result<(), BenchError> {
+        self.worker.stop().await;
+        let accepted = self.sink.accepted();
+        backlog::check_drained(&self.watcher, accepted, self.delivered).await
+    }
+
+    /// Waits until the worker walks so many routes; returns when that was not yet so.
+    async fn walks(&self, routes: usize) -> Result<Instant, BenchError> {
+        let deadline = Instant::now() + KNOWS_WITHIN;
+        loop {
+            let looked_at = Instant::now();
+            if self.worker.routes() == routes {
+                return Ok(looked_at);
+            }
+            if looked_at > deadline {
+                return Err(BenchError::Stalled {
+                    delivered: self.sink.accepted(),
+                    expected: self.delivered as u64,
+                    silent: KNOWS_WITHIN,
+                });
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until all is delivered and the last settlement was answered; returns when that was seen.
+    async fn settled(&self) -> Result<Instant, BenchError> {
+        self.sink.wait().await?;
+        while self.worker.held() > 0 {
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(Instant::now())
+    }
 }
 
 /// When the worker could claim; rather too early than too late.

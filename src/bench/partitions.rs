@@ -3,15 +3,15 @@
 //! Each session of the past lived for one day. Those that come back are the hard case: their lanes and their
 //! newest events are as old as that day.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Json;
 
 use super::beside::TARGET;
+use super::drain::{self, Running};
 use super::measure::{Pairs, per_second};
 use super::report::{Comparison, Line};
-use super::{Backlog, BenchError, Options, Scratch, backlog, drain, prepare, progress};
+use super::{Backlog, BenchError, Options, Scratch, backlog, prepare, progress};
 
 /// What is drained.
 const USUAL: Backlog = Backlog {
@@ -102,7 +102,7 @@ async fn load(scratch: &Scratch, options: &Options, past: Backlog) -> Result<(),
     scratch.recreate().await?;
     backlog::subscribe(scratch, options.concurrency).await?;
     backlog::load(scratch, PAST, past).await?;
-    drain::drain_loaded(scratch, options, Arc::default(), past.total()).await?;
+    drain::deliver(scratch, options, past.total()).await?;
     scratch.freeze(ONE).await?;
 
     scratch.restore(ONE).await?;
@@ -130,12 +130,15 @@ async fn in_turn(
     past: usize,
 ) -> Result<[f64; 4], BenchError> {
     let usual = options.drain.unwrap_or(USUAL);
-    let new = drained(scratch, options, "new", usual).await?;
+    backlog::load(scratch, "first", usual).await?;
+    let (mut worker, _) = Running::start(scratch, options, usual.total()).await?;
+    let (new, _) = worker.drain(scratch, "new", usual).await?;
     let returning = Backlog {
         sessions: usual.sessions.min(past / 2),
         ..usual
     };
-    let old = drained(scratch, options, PAST, returning).await?;
+    let (old, _) = worker.drain(scratch, PAST, returning).await?;
+    worker.stop().await?;
     let sessions = Backlog {
         sessions: TODAY,
         events: 1,
@@ -150,17 +153,6 @@ async fn in_turn(
         today,
         enqueued(scratch, options, PAST, rest, once).await?,
     ])
-}
-
-async fn drained(
-    scratch: &Scratch,
-    options: &Options,
-    prefix: &str,
-    backlog: Backlog,
-) -> Result<f64, BenchError> {
-    backlog::load(scratch, prefix, backlog).await?;
-    let (rate, _) = drain::drain_loaded(scratch, options, Arc::default(), backlog.total()).await?;
-    Ok(rate)
 }
 
 /// Single enqueues to these sessions in turn, at most so many. The first ones are not measured: plans and

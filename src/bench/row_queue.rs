@@ -3,11 +3,13 @@
 //! Four connections, each taking 100 rows by UPDATE … FOR UPDATE SKIP LOCKED and deleting them when
 //! they are done, with the planner pinned like the engine's, so that no bad plan flatters us.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 
-use super::cost::{Cost, Reading};
+use super::cost::Reading;
+use super::drain::Drained;
 use super::measure::per_second;
 use super::{BenchError, Scratch, backlog, prepare};
 
@@ -33,26 +35,20 @@ const CLAIM: &str = "
     RETURNING id, payload";
 const FINISH: &str = "DELETE FROM bench.job WHERE id = ANY ($1)";
 
-/// Jobs per second, from the first claim to the last delete, and what each cost.
+/// Twice as many jobs as that, the second half when the first is done: jobs per second, from the first claim to the last
+/// delete, of connections that were just opened and of such that have worked, and what each job cost them then.
 pub async fn drain(
     scratch: &Scratch,
     jobs: usize,
     synchronous_commit: &str,
-) -> Result<(f64, Cost), BenchError> {
+) -> Result<Drained, BenchError> {
     scratch.recreate().await?;
     let loader = scratch.connect().await?;
     loader
         .batch_execute(SCHEMA)
         .await
         .map_err(BenchError::on("creating the row queue"))?;
-    let payload = backlog::payload();
-    loader
-        .execute(
-            FILL,
-            &[&(jobs as i64), &tokio_postgres::types::Json(&payload)],
-        )
-        .await
-        .map_err(BenchError::on("filling the row queue"))?;
+    fill(&loader, jobs).await?;
 
     let pins = format!(
         "SET synchronous_commit = {synchronous_commit}; SET plan_cache_mode = force_generic_plan;
@@ -66,39 +62,66 @@ pub async fn drain(
             .batch_execute(&pins)
             .await
             .map_err(BenchError::on("pinning the planner"))?;
-        let statements = (
-            prepare(&client, CLAIM).await?,
-            prepare(&client, FINISH).await?,
-        );
-        clients.push((client, statements));
+        let claim = prepare(&client, CLAIM).await?;
+        let finish = prepare(&client, FINISH).await?;
+        clients.push(Arc::new((client, claim, finish)));
     }
+    let started_at = Instant::now();
+    all(&clients, jobs).await?;
+    let started = per_second(jobs, started_at.elapsed());
+
+    fill(&loader, jobs).await?;
+    backlog::vacuum(&loader, "bench.job").await?;
     let reading = Reading::take(&loader).await?;
     let started_at = Instant::now();
+    all(&clients, jobs).await?;
+    let rate = per_second(jobs, started_at.elapsed());
+    let cost = reading.cost(&loader, jobs).await?;
+    Ok(Drained {
+        started,
+        running: (rate, cost),
+    })
+}
+
+async fn fill(loader: &Client, jobs: usize) -> Result<(), BenchError> {
+    let payload = backlog::payload();
+    loader
+        .execute(
+            FILL,
+            &[&(jobs as i64), &tokio_postgres::types::Json(&payload)],
+        )
+        .await
+        .map(drop)
+        .map_err(BenchError::on("filling the row queue"))
+}
+
+type Connection = (Client, Statement, Statement);
+
+/// All connections work until nothing is left.
+async fn all(connections: &[Arc<Connection>], jobs: usize) -> Result<(), BenchError> {
     let mut workers = tokio::task::JoinSet::new();
-    for (client, (claim, finish)) in clients {
-        workers.spawn(async move { work(&client, &claim, &finish).await });
+    for connection in connections {
+        let connection = Arc::clone(connection);
+        workers.spawn(async move {
+            let (client, claim, finish) = &*connection;
+            work(client, claim, finish).await
+        });
     }
     let mut done = 0;
     while let Some(finished) = workers.join_next().await {
         done += finished??;
     }
-    let took = started_at.elapsed();
     if done == jobs {
-        Ok((per_second(jobs, took), reading.cost(&loader, jobs).await?))
-    } else {
-        Err(BenchError::Incomplete {
-            undelivered: jobs as i64 - done as i64,
-            delivered: done as u64,
-            expected: jobs as u64,
-        })
+        return Ok(());
     }
+    Err(BenchError::Incomplete {
+        undelivered: jobs as i64 - done as i64,
+        delivered: done as u64,
+        expected: jobs as u64,
+    })
 }
 
-async fn work(
-    client: &Client,
-    claim: &tokio_postgres::Statement,
-    finish: &tokio_postgres::Statement,
-) -> Result<usize, BenchError> {
+async fn work(client: &Client, claim: &Statement, finish: &Statement) -> Result<usize, BenchError> {
     let mut done = 0;
     loop {
         let rows = client

@@ -65,9 +65,10 @@ pub async fn measure(
             "{bench}, {backlog}, run {run} of {}",
             options.runs()
         ));
-        let (value, cost) = drain::drain(scratch, options, backlog).await?;
+        let (value, cost) = drain::drain(scratch, options, backlog).await?.running;
         costs.push(cost);
-        let (reference, cost) = row_queue::drain(scratch, backlog.total(), "off").await?;
+        let drained = row_queue::drain(scratch, backlog.total(), "off").await?;
+        let (reference, cost) = drained.running;
         references.push(cost);
         pairs.push(value, reference);
     }

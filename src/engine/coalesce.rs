@@ -84,13 +84,15 @@ pub fn plan(events: &[FetchedEvent], merging: Merging<'_>) -> Vec<Step> {
 fn merge_types(steps: &mut [Step], events: &[FetchedEvent], critical: &[String]) {
     let mut newest: HashMap<&str, i64> = HashMap::new();
     for (step, event) in steps.iter_mut().zip(events).rev() {
-        if critical.contains(&event.event_type) && !Mutation::CriticalEventsMerged.is_on() {
+        if critical.iter().any(|name| **name == *event.event_type)
+            && !Mutation::CriticalEventsMerged.is_on()
+        {
             // Also where the filter leaves it out: the segment ends in the session, not in the lane.
             if !Mutation::SegmentsRunOn.is_on() {
                 newest.clear();
             }
         } else if *step == Step::Deliver {
-            match newest.get(event.event_type.as_str()) {
+            match newest.get(&*event.event_type) {
                 Some(&replaced_by) => *step = Step::Coalesced { replaced_by },
                 None => {
                     newest.insert(&event.event_type, event.seq);
@@ -153,7 +155,7 @@ mod tests {
                 seq,
                 day: date(2026, 1, 1),
                 message_id: Uuid::nil(),
-                event_type: name.trim_start_matches('-').to_owned(),
+                event_type: name.trim_start_matches('-').into(),
                 created_at: Timestamp::UNIX_EPOCH,
                 size: 2,
                 matched: !name.starts_with('-'),

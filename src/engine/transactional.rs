@@ -106,7 +106,7 @@ struct Session<'a> {
     backend: Backend,
     claim: Statement,
     fetch: fetch::Fetch,
-    settle: Statement,
+    settle: settle::Settle,
     unlock: Statement,
     connection_id: i64,
     next_claim_id: i64,
@@ -147,15 +147,16 @@ impl Session<'_> {
         } else {
             let limit = i32::try_from(places.total()).unwrap_or(i32::MAX);
             let held = self.shared.held_lanes();
-            let claiming = claim::claim(
-                &self.client,
-                &self.claim,
-                self.connection_id,
+            let claim = claim::Claim {
+                connection_id: self.connection_id,
                 claim_id,
-                &walks,
+                walks: &walks,
                 limit,
-                &held,
-            );
+                held: &held,
+                released: &[],
+                finished: &[],
+            };
+            let claiming = claim::claim(&self.client, &self.claim, claim);
             answer(self.shared, claiming).await?
         };
         let random = self.shared.random();

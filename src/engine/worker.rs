@@ -132,6 +132,16 @@ impl Worker {
         self.shared.identity.worker_id
     }
 
+    /// Lanes that it holds.
+    pub fn held(&self) -> usize {
+        self.shared.held()
+    }
+
+    /// Routes that it walks: of the subscriptions that are not paused, as far as it knows.
+    pub fn routes(&self) -> usize {
+        self.shared.routes().iter().count()
+    }
+
     /// For probes, which outlive any borrow of the worker.
     pub fn probe(&self) -> Probe {
         Probe {

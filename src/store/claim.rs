@@ -1,11 +1,11 @@
-//! Claiming lanes: one call of `lanekeeper.claim_lanes`, and its result.
+//! Claiming lanes: one call of `lanekeeper.claim`, and its result.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
@@ -47,6 +47,22 @@ pub struct ClaimedLane {
     pub requeued_after: Option<i64>,
 }
 
+/// What a connection asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    pub connection_id: i64,
+    pub claim_id: i64,
+    pub walks: &'a [RouteWalk],
+    /// Lanes at the most.
+    pub limit: i32,
+    /// The worker's lanes, ascending: they are passed over.
+    pub held: &'a [i64],
+    /// Lanes that were let go: their locks are given back first, once for each time that a lane is here.
+    pub released: &'a [i64],
+    /// The connection's claims of which nothing is held any more.
+    pub finished: &'a [i64],
+}
+
 /// A route to walk, and how far.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteWalk {
@@ -84,14 +100,14 @@ pub struct RouteState {
 pub struct Claimed {
     pub lanes: Vec<ClaimedLane>,
     /// Lanes that are locked once more than they are held: a walk came by two tokens of theirs. Each
-    /// must be unlocked once.
+    /// must be unlocked once. So must a lane of which nothing else is known.
     pub locked_twice: Vec<i64>,
     pub routes: Vec<RouteState>,
 }
 
 pub const CLAIM: &str = include_str!("sql/claim.sql");
 
-/// Prepares `lanekeeper.claim_lanes` for a lane connection.
+/// Prepares `lanekeeper.claim` for a lane connection.
 ///
 /// # Errors
 /// Where the schema lacks it.
@@ -105,6 +121,8 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
         Type::INT8_ARRAY,
         Type::INT4,
         Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
     ];
     client
         .prepare_typed(CLAIM, &types)
@@ -112,19 +130,16 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
         .map_err(StoreError::on("preparing the claim"))
 }
 
-/// Takes the locks of up to `limit` lanes that are due. `held` are the worker's lanes, ascending.
+/// Takes the locks of lanes that are due, after it gave back those of lanes that were let go.
 ///
 /// # Errors
 /// After any error locks may be held that nobody knows of: the connection must be closed.
 pub async fn claim(
     client: &Client,
     statement: &Statement,
-    connection_id: i64,
-    claim_id: i64,
-    walks: &[RouteWalk],
-    limit: i32,
-    held: &[i64],
+    claim: Claim<'_>,
 ) -> Result<Claimed, StoreError> {
+    let walks = claim.walks;
     let routes: Vec<i32> = walks.iter().map(|walk| walk.route).collect();
     let rooms: Vec<i32> = walks.iter().map(|walk| walk.room).collect();
     let bounds: Vec<Timestamp> = walks.iter().map(|walk| walk.bound.due_at).collect();
@@ -133,38 +148,32 @@ pub async fn claim(
         .query_one(
             statement,
             &[
-                &connection_id,
-                &claim_id,
+                &claim.connection_id,
+                &claim.claim_id,
                 &routes,
                 &rooms,
                 &bounds,
                 &bound_ids,
-                &limit,
-                &held,
+                &claim.limit,
+                &claim.held,
+                &claim.released,
+                &claim.finished,
             ],
         )
         .await
         .map_err(StoreError::on("claiming lanes"))?;
-    let mut claimed = Claimed {
-        lanes: lanes(&row),
+    let (lanes, locked_twice) = lanes(&row);
+    Ok(Claimed {
+        lanes,
+        locked_twice,
         routes: route_states(&row, &routes),
-        locked_twice: Vec::new(),
-    };
-    let mut seen = FxHashSet::with_capacity_and_hasher(claimed.lanes.len(), Default::default());
-    claimed.lanes.retain(|lane| {
-        let first = seen.insert(lane.lane_id);
-        if !first {
-            claimed.locked_twice.push(lane.lane_id);
-        }
-        first
-    });
-    Ok(claimed)
+    })
 }
 
 fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
-    let bounds: Vec<Timestamp> = row.get(10);
-    let bound_ids: Vec<i64> = row.get(11);
-    let due_in_ms: Option<Vec<Option<i64>>> = row.get(12);
+    let bounds: Vec<Timestamp> = row.get(13);
+    let bound_ids: Vec<i64> = row.get(14);
+    let due_in_ms: Option<Vec<Option<i64>>> = row.get(15);
     let due_in_ms = due_in_ms.unwrap_or_else(|| vec![None; routes.len()]);
     routes
         .iter()
@@ -178,12 +187,12 @@ fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
         .collect()
 }
 
-/// One per token that was taken: the arrays are of one length, but for routes and priorities that all have
-/// in common.
-fn lanes(row: &Row) -> Vec<ClaimedLane> {
+/// What the walks took, in their order, with the progress of each lane. The arrays of the walks are of one length, but for
+/// routes and priorities that all have in common.
+fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
     let lane_ids: Vec<i64> = row.get(0);
     if lane_ids.is_empty() {
-        return Vec::new();
+        return Default::default();
     }
     let routes: Vec<i32> = row.get(1);
     let priorities: Vec<i16> = row.get(2);
@@ -191,14 +200,18 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
     let token_ids: Vec<i64> = row.get(4);
     let session_ids: Vec<i64> = row.get(5);
     let sessions: Vec<&str> = row.get(6);
-    let versions: Vec<i64> = row.get(7);
-    let cursors: Vec<i64> = row.get(8);
-    let cursor_days: Vec<Date> = row.get(9);
-    let progress_places: Vec<Place> = row.get(19);
+    let days: Vec<Option<Date>> = row.get(7);
+    let mut known = known(row, &lane_ids);
     let common = routes.len() == 1;
-    let mut lanes: Vec<ClaimedLane> = (0..lane_ids.len())
-        .map(|at| ClaimedLane {
-            lane_id: lane_ids[at],
+    let mut lanes = Vec::with_capacity(lane_ids.len());
+    let mut locked_twice = Vec::new();
+    for (at, lane_id) in lane_ids.into_iter().enumerate() {
+        let Some(progress) = known.take(at, lane_id) else {
+            locked_twice.push(lane_id);
+            continue;
+        };
+        lanes.push(ClaimedLane {
+            lane_id,
             token: Token {
                 route: routes[if common { 0 } else { at }],
                 priority: priorities[if common { 0 } else { at }],
@@ -207,37 +220,99 @@ fn lanes(row: &Row) -> Vec<ClaimedLane> {
             },
             session_id: session_ids[at],
             session: Arc::from(sessions[at]),
-            version: versions[at],
-            progress_place: progress_places[at],
-            cursor: cursors[at],
-            cursor_day: cursor_days[at],
-            attempts: 0,
-            crashes: 0,
-            retry_in: Duration::ZERO,
-            parked: false,
-            requeued_after: None,
+            version: progress.version,
+            progress_place: progress.place,
+            cursor: progress.cursor,
+            cursor_day: days[at].map_or(progress.day, |day| day.max(progress.day)),
+            attempts: progress.attempts,
+            crashes: progress.crashes,
+            retry_in: progress.retry_in,
+            parked: progress.parked,
+            requeued_after: progress.requeued_after,
+        });
+    }
+    (lanes, locked_twice)
+}
+
+/// The newest progress of a lane.
+struct Known {
+    version: i64,
+    place: Place,
+    cursor: i64,
+    day: Date,
+    attempts: i32,
+    crashes: i32,
+    retry_in: Duration,
+    parked: bool,
+    requeued_after: Option<i64>,
+}
+
+/// Progress as it comes: in the order of its places.
+struct AllKnown {
+    lanes: Vec<Option<Known>>,
+    /// Where each lane is; `None` where they are in the order of the walks, each once.
+    at: Option<FxHashMap<i64, usize>>,
+}
+
+impl AllKnown {
+    /// What is known of the lane that is `place`th in the walks: once.
+    fn take(&mut self, place: usize, lane_id: i64) -> Option<Known> {
+        let at = match &self.at {
+            None => place,
+            Some(at) => *at.get(&lane_id)?,
+        };
+        self.lanes[at].take()
+    }
+}
+
+fn known(row: &Row, walked: &[i64]) -> AllKnown {
+    let lane_ids: Vec<i64> = row.get(8);
+    let versions: Vec<i64> = row.get(9);
+    let cursors: Vec<i64> = row.get(10);
+    let days: Vec<Date> = row.get(11);
+    let places: Vec<Place> = row.get(12);
+    let mut lanes: Vec<Option<Known>> = (0..lane_ids.len())
+        .map(|at| {
+            Some(Known {
+                version: versions[at],
+                place: places[at],
+                cursor: cursors[at],
+                day: days[at],
+                attempts: 0,
+                crashes: 0,
+                retry_in: Duration::ZERO,
+                parked: false,
+                requeued_after: None,
+            })
         })
         .collect();
-    if let Some(places) = row.get::<_, Option<Vec<i32>>>(13) {
+    if let Some(places) = row.get::<_, Option<Vec<i32>>>(16) {
         tell_of(&mut lanes, &places, row);
     }
-    lanes
+    // Lanes that were made in a row have progress and tokens in the same order.
+    let in_order = lane_ids == walked && lane_ids.is_sorted_by(|one, next| one < next);
+    let at = || lane_ids.iter().copied().zip(0..).collect();
+    AllKnown {
+        lanes,
+        at: (!in_order).then(at),
+    }
 }
 
 /// What is only said of those lanes whose heads have a past, that are parked or have requeued dead letters.
-fn tell_of(lanes: &mut [ClaimedLane], places: &[i32], row: &Row) {
-    let attempts: Vec<i32> = row.get(14);
-    let crashes: Vec<i32> = row.get(15);
-    let waits_ms: Vec<Option<i64>> = row.get(16);
-    let parked: Vec<bool> = row.get(17);
-    let requeued_after: Vec<Option<i64>> = row.get(18);
+fn tell_of(known: &mut [Option<Known>], places: &[i32], row: &Row) {
+    let attempts: Vec<i32> = row.get(17);
+    let crashes: Vec<i32> = row.get(18);
+    let waits_ms: Vec<Option<i64>> = row.get(19);
+    let parked: Vec<bool> = row.get(20);
+    let requeued_after: Vec<Option<i64>> = row.get(21);
     for (at, &place) in places.iter().enumerate() {
-        let lane = &mut lanes[usize::try_from(place).expect("a place counts from 1") - 1];
-        lane.attempts = attempts[at];
-        lane.crashes = crashes[at];
-        lane.retry_in = waits_ms[at].map_or(Duration::ZERO, millis);
-        lane.parked = parked[at];
-        lane.requeued_after = requeued_after[at];
+        let place = usize::try_from(place).expect("a place counts from 1") - 1;
+        let progress = known[place].as_mut().expect("nothing is taken yet");
+        progress.attempts = attempts[at];
+        progress.crashes = crashes[at];
+        progress.retry_in = waits_ms[at].map_or(Duration::ZERO, millis);
+        progress.parked = parked[at];
+        progress.requeued_after = requeued_after[at];
     }
 }
 

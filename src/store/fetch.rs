@@ -4,7 +4,7 @@
 mod arrival;
 
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
@@ -21,6 +21,8 @@ use super::StoreError;
 const FETCHING: &str = "fetching events";
 /// What stands for the size of a payload that was filtered.
 const FILTERED: i32 = -1;
+/// Bits of the seq, below the position's place.
+const SEQ_BITS: u32 = 47;
 pub const FETCH: &str = include_str!("sql/fetch.sql");
 pub const PAYLOAD: &str = include_str!("sql/payload.sql");
 
@@ -39,7 +41,7 @@ pub struct FetchedEvent {
     pub seq: i64,
     pub day: Date,
     pub message_id: Uuid,
-    pub event_type: String,
+    pub event_type: Arc<str>,
     pub created_at: Timestamp,
     /// Bytes of the payload as JSON text; of no meaning where it was filtered.
     pub size: i32,
@@ -51,28 +53,38 @@ pub struct FetchedEvent {
 }
 
 impl FetchedEvent {
-    /// Its columns follow the position's place. `day` is the one that is not said.
-    fn of(row: &Row, day: Date) -> Self {
-        let payload: Option<String> = row.get(6);
-        let left_out: Option<i32> = row.get(7);
+    /// With the place of its position. `day` is the one that is not said, and so is `usual_type`.
+    fn of(row: &Row, day: Date, usual_type: &Arc<str>, last_type: &mut Arc<str>) -> (usize, Self) {
+        let place_and_seq: i64 = row.get(0);
+        let place = usize::try_from(place_and_seq >> SEQ_BITS).expect("a place counts from 1") - 1;
+        let payload: Option<String> = row.get(5);
+        let left_out: Option<i32> = row.get(6);
         let came = || payload.as_ref().map_or(0, String::len);
-        Self {
-            seq: row.get(1),
-            day: row.get::<_, Option<Date>>(2).unwrap_or(day),
-            message_id: row.get(3),
-            event_type: row.get(4),
-            created_at: row.get(5),
+        let event = Self {
+            seq: place_and_seq & ((1 << SEQ_BITS) - 1),
+            day: row.get::<_, Option<Date>>(1).unwrap_or(day),
+            message_id: row.get(2),
+            event_type: match row.get::<_, Option<&str>>(4) {
+                None => Arc::clone(usual_type),
+                // Of one that comes several times in a row, too.
+                Some(other) if **last_type == *other => Arc::clone(last_type),
+                Some(other) => {
+                    *last_type = Arc::from(other);
+                    Arc::clone(last_type)
+                }
+            },
+            created_at: row.get(3),
             size: left_out.unwrap_or_else(|| i32::try_from(came()).unwrap_or(i32::MAX)),
             matched: left_out != Some(FILTERED),
             payload,
-            headers: row.get(8),
-        }
+            headers: row.get(7),
+        };
+        (place, event)
     }
 
     /// Bytes that it occupies here.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
-            + self.event_type.len()
             + self.payload.as_ref().map_or(0, String::len)
             + self.headers.as_ref().map_or(0, String::len)
     }
@@ -85,6 +97,8 @@ pub struct Fetch {
     all: OnceCell<Statement>,
     /// The first day that `recent` has, as far as it is known. The statement itself refuses an earlier one.
     since: Mutex<Option<Date>>,
+    /// The type of the last event that was fetched: the next ones are often of it.
+    usual_type: Mutex<Arc<str>>,
 }
 
 /// Prepares the fetch for a lane connection.
@@ -96,6 +110,7 @@ pub async fn prepare(client: &Client) -> Result<Fetch, StoreError> {
         recent: prepare_on(client, FETCH).await?,
         all: OnceCell::new(),
         since: Mutex::new(None),
+        usual_type: Mutex::new(Arc::from("")),
     };
     // Or the first old backlog would be an error in the server's log.
     fetch.learn(client).await?;
@@ -112,6 +127,7 @@ async fn prepare_on(client: &Client, statement: &str) -> Result<Statement, Store
         Type::INT4,
         Type::INT4_ARRAY,
         Type::DATE,
+        Type::TEXT,
     ];
     client
         .prepare_typed(statement, &types)
@@ -140,6 +156,65 @@ impl Fetch {
             .await
             .map_err(StoreError::on("asking for the recent part of the log"))?;
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Some(row.get(0));
+        Ok(())
+    }
+
+    async fn read(
+        &self,
+        client: &Client,
+        statement: &Statement,
+        positions: &[Position],
+        rows: i64,
+        inline_bytes: i32,
+        give: impl FnMut(usize, Vec<FetchedEvent>),
+    ) -> Result<(), tokio_postgres::Error> {
+        let sessions: Vec<i64> = positions
+            .iter()
+            .map(|position| position.session_id)
+            .collect();
+        let cursors: Vec<i64> = positions.iter().map(|position| position.cursor).collect();
+        let days: Vec<Date> = positions
+            .iter()
+            .map(|position| position.cursor_day)
+            .collect();
+        let oldest = days.iter().min().copied().unwrap_or(Date::MAX);
+        let subscriptions: Vec<i32> = positions
+            .iter()
+            .map(|position| position.subscription_id)
+            .collect();
+        let mut distinct = subscriptions.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let usual_type = Arc::clone(
+            &self
+                .usual_type
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        let usual = &*usual_type;
+        let mut last_type = Arc::clone(&usual_type);
+        let parameters: [&(dyn ToSql + Sync); 9] = [
+            &sessions,
+            &cursors,
+            &days,
+            &subscriptions,
+            &rows,
+            &inline_bytes,
+            &distinct,
+            &oldest,
+            &usual,
+        ];
+        let mut found = pin!(client.query_raw(statement, parameters).await?);
+        let mut arrival = Arrival::new(positions, give);
+        while let Some(row) = found.try_next().await? {
+            let (place, event) = FetchedEvent::of(&row, oldest, &usual_type, &mut last_type);
+            arrival.row(place, event);
+        }
+        arrival.end();
+        *self
+            .usual_type
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = last_type;
         Ok(())
     }
 }
@@ -183,15 +258,10 @@ pub async fn fetch_each(
         };
         if !recent.is_empty() {
             let give = |at: usize, events| give(recent[at], events);
-            match read(
-                client,
-                &fetch.recent,
-                &of(&recent),
-                rows,
-                inline_bytes,
-                give,
-            )
-            .await
+            let statement = &fetch.recent;
+            match fetch
+                .read(client, statement, &of(&recent), rows, inline_bytes, give)
+                .await
             {
                 Ok(()) => {}
                 // Refused as a whole: nothing was given. It has moved.
@@ -205,7 +275,8 @@ pub async fn fetch_each(
         if !old.is_empty() {
             let all = fetch.all(client).await?;
             let give = |at: usize, events| give(old[at], events);
-            read(client, all, &of(&old), rows, inline_bytes, give)
+            fetch
+                .read(client, all, &of(&old), rows, inline_bytes, give)
                 .await
                 .map_err(StoreError::on(FETCHING))?;
             // It may have moved, and back too.
@@ -213,51 +284,6 @@ pub async fn fetch_each(
         }
         return Ok(());
     }
-}
-
-async fn read(
-    client: &Client,
-    statement: &Statement,
-    positions: &[Position],
-    rows: i64,
-    inline_bytes: i32,
-    give: impl FnMut(usize, Vec<FetchedEvent>),
-) -> Result<(), tokio_postgres::Error> {
-    let sessions: Vec<i64> = positions
-        .iter()
-        .map(|position| position.session_id)
-        .collect();
-    let cursors: Vec<i64> = positions.iter().map(|position| position.cursor).collect();
-    let days: Vec<Date> = positions
-        .iter()
-        .map(|position| position.cursor_day)
-        .collect();
-    let oldest = days.iter().min().copied().unwrap_or(Date::MAX);
-    let subscriptions: Vec<i32> = positions
-        .iter()
-        .map(|position| position.subscription_id)
-        .collect();
-    let mut distinct = subscriptions.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let parameters: [&(dyn ToSql + Sync); 8] = [
-        &sessions,
-        &cursors,
-        &days,
-        &subscriptions,
-        &rows,
-        &inline_bytes,
-        &distinct,
-        &oldest,
-    ];
-    let mut found = pin!(client.query_raw(statement, parameters).await?);
-    let mut arrival = Arrival::new(positions, give);
-    while let Some(row) = found.try_next().await? {
-        let place = usize::try_from(row.get::<_, i32>(0)).expect("a place counts from 1");
-        arrival.row(place - 1, FetchedEvent::of(&row, oldest));
-    }
-    arrival.end();
-    Ok(())
 }
 
 /// A payload that did not come with its batch.

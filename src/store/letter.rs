@@ -38,7 +38,7 @@ pub async fn next(
             seq: row.get("seq"),
             day: row.get("day"),
             message_id: row.get("message_id"),
-            event_type: row.get("event_type"),
+            event_type: row.get::<_, &str>("event_type").into(),
             created_at: row.get("created_at"),
             size: row.get("size"),
             matched: true,

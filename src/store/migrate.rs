@@ -48,6 +48,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0018_place",
     "0019_newest",
     "0020_counted",
+    "0021_fewer_steps",
 ];
 
 /// The schema version of this binary.

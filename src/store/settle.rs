@@ -1,16 +1,18 @@
-//! Settling: one call of `lanekeeper.settle` for many lanes, and what belongs to it.
+//! Settling: one call of `lanekeeper.settle` or `lanekeeper.finish` for many lanes, and what belongs to it.
 
 use std::time::Duration;
 
 use jiff::civil::Date;
+use tokio::try_join;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient, Statement};
+use tokio_postgres::{Client, GenericClient, Row, Statement};
 
 use super::StoreError;
 use super::claim::Token;
 use super::place::Place;
 
 pub const SETTLE: &str = include_str!("sql/settle.sql");
+pub const FINISH: &str = include_str!("sql/finish.sql");
 pub const UNLOCK: &str = include_str!("sql/unlock.sql");
 pub const MARK: &str = include_str!("sql/mark.sql");
 pub const SUSPECT: &str = include_str!("sql/suspect.sql");
@@ -107,6 +109,20 @@ pub struct Settlement {
     pub outcomes: Vec<Outcome>,
 }
 
+impl Settlement {
+    /// The usual case: its events were accepted, and nothing else is to be said.
+    fn only_finishes(&self) -> bool {
+        self.operation == Operation::Finish
+            && self.changed
+            && self.progress_place.is_some()
+            && self.attempts == 0
+            && self.crashes == 0
+            && self.error.is_none()
+            && self.history_from.is_none()
+            && self.outcomes.is_empty()
+    }
+}
+
 /// What a settlement came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
@@ -121,12 +137,19 @@ pub enum Settled {
     Busy,
 }
 
-/// Prepares `lanekeeper.settle` for a connection.
+/// The settlement on one connection.
+pub struct Settle {
+    any: Statement,
+    /// For lanes that all finish, and of whose heads nothing is to be said: the usual case.
+    finish: Statement,
+}
+
+/// Prepares `lanekeeper.settle` and `lanekeeper.finish` for a connection.
 ///
 /// # Errors
-/// Where the schema lacks it.
-pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreError> {
-    let types = [
+/// Where the schema lacks them.
+pub async fn prepare(client: &impl GenericClient) -> Result<Settle, StoreError> {
+    let any = [
         Type::INT8,
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
@@ -153,10 +176,23 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreErro
         Type::INT4_ARRAY,
         Type::TID_ARRAY,
     ];
-    client
-        .prepare_typed(SETTLE, &types)
-        .await
-        .map_err(StoreError::on("preparing the settlement"))
+    let finish = [
+        Type::INT8,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::DATE_ARRAY,
+        Type::TID_ARRAY,
+        Type::TID_ARRAY,
+        Type::INT8_ARRAY,
+    ];
+    let (any, finish) = try_join!(
+        client.prepare_typed(SETTLE, &any),
+        client.prepare_typed(FINISH, &finish),
+    )
+    .map_err(StoreError::on("preparing the settlement"))?;
+    Ok(Settle { any, finish })
 }
 
 /// Settles lanes, each with the token by which it was claimed. The results come in the same order.
@@ -165,14 +201,70 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Statement, StoreErro
 /// All or nothing was written; after [`super::ErrorClass::ConnectionLost`] nobody knows which.
 pub async fn settle(
     client: &impl GenericClient,
-    statement: &Statement,
+    settle: &Settle,
     worker_id: i64,
     lanes: &[(Settlement, Token)],
 ) -> Result<Vec<Settled>, StoreError> {
-    // As the function looks tokens up.
+    // As the functions look tokens up.
     let mut order: Vec<usize> = (0..lanes.len()).collect();
     order.sort_unstable_by_key(|&at| lanes[at].1.id);
     let lanes: Vec<&(Settlement, Token)> = order.iter().map(|&at| &lanes[at]).collect();
+    let settling = StoreError::on("settling lanes");
+    let in_order = if lanes
+        .iter()
+        .all(|(settlement, _)| settlement.only_finishes())
+    {
+        finish(client, &settle.finish, worker_id, &lanes).await
+    } else {
+        settle_any(client, &settle.any, worker_id, &lanes).await
+    }
+    .map_err(settling)?;
+    let mut results = vec![Settled::Lost; lanes.len()];
+    for (place, result) in order.into_iter().zip(in_order) {
+        results[place] = result;
+    }
+    Ok(results)
+}
+
+/// Lanes that all finish.
+async fn finish(
+    client: &impl GenericClient,
+    statement: &Statement,
+    worker_id: i64,
+    lanes: &[&(Settlement, Token)],
+) -> Result<Vec<Settled>, tokio_postgres::Error> {
+    let settled = || lanes.iter().map(|(settlement, _)| settlement);
+    let ids: Vec<i64> = settled().map(|s| s.lane_id).collect();
+    let sessions: Vec<i64> = settled().map(|s| s.session_id).collect();
+    let versions: Vec<i64> = settled().map(|s| s.version).collect();
+    let cursors: Vec<i64> = settled().map(|s| s.cursor).collect();
+    let mut days: Vec<Date> = settled().map(|s| s.cursor_day).collect();
+    if days.iter().all(|day| *day == days[0]) {
+        days.truncate(1);
+    }
+    let progress: Vec<Option<Place>> = settled().map(|s| s.progress_place).collect();
+    let places: Vec<Place> = lanes.iter().map(|(_, token)| token.place).collect();
+    let tokens: Vec<i64> = lanes.iter().map(|(_, token)| token.id).collect();
+    let row = client
+        .query_one(
+            statement,
+            &[
+                &worker_id, &ids, &sessions, &versions, &cursors, &days, &progress, &places,
+                &tokens,
+            ],
+        )
+        .await?;
+    let mut results = vec![Settled::Idle; lanes.len()];
+    enter(&row, &mut results);
+    Ok(results)
+}
+
+async fn settle_any(
+    client: &impl GenericClient,
+    statement: &Statement,
+    worker_id: i64,
+    lanes: &[&(Settlement, Token)],
+) -> Result<Vec<Settled>, tokio_postgres::Error> {
     macro_rules! column {
         ($ty:ty, |$s:ident, $t:ident| $value:expr) => {
             lanes
@@ -232,7 +324,7 @@ pub async fn settle(
         |s| s.progress_place.is_some(),
         s.progress_place
     );
-    let outcomes = OutcomeColumns::of(&lanes);
+    let outcomes = OutcomeColumns::of(lanes);
     let row = client
         .query_one(
             statement,
@@ -264,16 +356,20 @@ pub async fn settle(
                 &progress_places,
             ],
         )
-        .await
-        .map_err(StoreError::on("settling lanes"))?;
+        .await?;
+    let mut results = vec![Settled::Lost; lanes.len()];
+    enter(&row, &mut results);
+    Ok(results)
+}
+
+/// Enters what the lanes came to of which something is said.
+fn enter(row: &Row, results: &mut [Settled]) {
     let ords: Option<Vec<i32>> = row.get(0);
     let codes: Option<Vec<i16>> = row.get(1);
-    let mut results = vec![Settled::Lost; lanes.len()];
     for (ord, code) in ords.into_iter().flatten().zip(codes.into_iter().flatten()) {
         let place = usize::try_from(ord).expect("a place counts from 1") - 1;
-        results[order[place]] = result(code);
+        results[place] = result(code);
     }
-    Ok(results)
 }
 
 fn result(code: i16) -> Settled {

@@ -103,7 +103,7 @@ impl DeliverySpan {
                 KeyValue::new(key::CONSUMER_GROUP, delivery.subscription.to_owned()),
                 KeyValue::new(key::MESSAGE_ID, event.message_id.to_string()),
                 KeyValue::new(key::CONVERSATION_ID, event.session.to_string()),
-                KeyValue::new(key::EVENT_TYPE, event.event_type.clone()),
+                KeyValue::new(key::EVENT_TYPE, event.event_type.to_string()),
                 KeyValue::new(key::SEQ, event.seq),
                 KeyValue::new(key::ATTEMPT, i64::from(delivery.attempt)),
             ]);

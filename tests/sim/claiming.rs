@@ -60,16 +60,16 @@ impl World {
         let routes = process.routes.clone();
         let claim_id = connection.next_claim();
         let physical = &connection.physical;
-        let taken = claim::claim(
-            &physical.client,
-            &physical.claim,
-            connection.id,
+        let asked = claim::Claim {
+            connection_id: connection.id,
             claim_id,
-            &walks,
+            walks: &walks,
             limit,
-            &held,
-        )
-        .await;
+            held: &held,
+            released: &[],
+            finished: &[],
+        };
+        let taken = claim::claim(&physical.client, &physical.claim, asked).await;
         let taken = taken.map_err(told)?;
         for state in &taken.routes {
             connection.bounds.insert(state.route, state.bound);
@@ -272,12 +272,12 @@ fn check_plan(events: &[FetchedEvent], steps: &[Step], merges: bool) -> Check {
     for (at, (event, step)) in events.iter().zip(steps).enumerate() {
         let later = events[at + 1..].iter();
         let segment: Vec<_> = later
-            .take_while(|event| event.event_type != CRITICAL)
+            .take_while(|event| *event.event_type != *CRITICAL)
             .collect();
         let newest = segment
             .iter()
             .rfind(|other| other.matched && other.event_type == event.event_type);
-        let merged = newest.filter(|_| merges && event.matched && event.event_type != CRITICAL);
+        let merged = newest.filter(|_| merges && event.matched && *event.event_type != *CRITICAL);
         let expected = match merged {
             _ if !event.matched => Step::Filtered,
             Some(newest) => Step::Coalesced {

@@ -24,7 +24,7 @@ pub struct Physical {
     pub pid: i32,
     pub claim: Statement,
     pub fetch: fetch::Fetch,
-    pub settle: Statement,
+    pub settle: settle::Settle,
     pub unlock: Statement,
     pub mark: Statement,
 }

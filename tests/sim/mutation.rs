@@ -9,12 +9,6 @@ use crate::generated::{Simulation, fixed_rng, printed};
 /// Lists that are run at the most; each is found in far fewer.
 const CASES: u32 = 300;
 
-/// Nothing is the usual case of a settlement.
-const ALL_BY_KEY: (&str, &str) = (
-    "AND cardinality(p_progress_places) > 0 THEN",
-    "AND false THEN",
-);
-
 struct Mutation {
     function: &'static str,
     /// Each stands in it once.
@@ -62,7 +56,10 @@ fn a_settlement_without_its_compare_and_set() {
     let mutation = Mutation {
         function: "settle",
         texts: &[
-            ALL_BY_KEY,
+            (
+                "AND cardinality(p_progress_places) > 0 THEN",
+                "AND false THEN",
+            ),
             (
                 "WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]\n              AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]",
                 "WHERE p_changed[i] AND p.lane_id = p_lanes[i]",
@@ -76,13 +73,12 @@ fn a_settlement_without_its_compare_and_set() {
 #[test]
 fn a_lane_that_goes_idle_without_a_look_at_the_log() {
     let mutation = Mutation {
-        function: "settle",
-        texts: &[ALL_BY_KEY, (
-            "v_requeued[n] OR EXISTS (
-                                   SELECT FROM lanekeeper.recent_event AS e
-                                   WHERE e.session_id = p_sessions[v_ords[n]] AND e.seq > p_cursors[v_ords[n]]
-                                     AND e.day >= p_days[v_ords[n]])",
-            "v_requeued[n]",
+        function: "finish",
+        texts: &[(
+            "EXISTS (
+                SELECT FROM lanekeeper.recent_event AS e
+                WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= coalesce(v_day, p_days[i]))",
+            "false",
         )],
         says: "not More",
     };
@@ -92,9 +88,9 @@ fn a_lane_that_goes_idle_without_a_look_at_the_log() {
 #[test]
 fn a_lane_that_goes_idle_without_the_append_lock() {
     let mutation = Mutation {
-        function: "settle",
+        function: "finish",
         texts: &[(
-            "pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i]))",
+            "bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id)))",
             "true",
         )],
         says: "not Busy",
@@ -105,7 +101,7 @@ fn a_lane_that_goes_idle_without_the_append_lock() {
 #[test]
 fn a_claim_that_does_not_ask_for_the_lanes_lock() {
     let mutation = Mutation {
-        function: "claim_lanes",
+        function: "claim",
         texts: &[(
             "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))",
             "WHERE w.lane_id > 0",
@@ -118,9 +114,9 @@ fn a_claim_that_does_not_ask_for_the_lanes_lock() {
 #[test]
 fn a_claim_that_takes_lanes_which_its_worker_holds() {
     let mutation = Mutation {
-        function: "claim_lanes",
+        function: "claim",
         texts: &[(
-            "AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id",
+            "AND h.lanes[width_bucket(r.lane_id, h.lanes)] IS DISTINCT FROM r.lane_id",
             "",
         )],
         says: "was claimed while connection",

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tokio::try_join;
 
 use super::held::Held;
 use super::{Session, SessionError};
@@ -16,7 +15,7 @@ use crate::engine::places::Places;
 use crate::engine::route::RouteTable;
 #[cfg(feature = "crash-points")]
 use crate::mutation::Mutation;
-use crate::store::claim::{self, Claimed, ClaimedLane, RouteWalk};
+use crate::store::claim::{self, Claim, Claimed, ClaimedLane, RouteWalk};
 use crate::store::fetch::{self, FetchedEvent, Position};
 
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
@@ -121,29 +120,22 @@ impl Session<'_> {
         // This connection's among them, marked ones too: a spare token of theirs may be due, and
         // session locks are re-entrant.
         let held = self.shared.held_lanes();
-        let limit_i32 = i32::try_from(limit).unwrap_or(i32::MAX);
-        let claim = claim::claim(
-            &self.client,
-            &self.statements.claim,
-            self.connection_id,
+        let released = std::mem::take(&mut self.released);
+        let finished = self.holdings.take_finished_claims();
+        let claim = Claim {
+            connection_id: self.connection_id,
             claim_id,
             walks,
-            limit_i32,
-            &held,
-        );
-        // On one flush, the unlock first: Postgres need not wait for this task in between.
-        let released = std::mem::take(&mut self.released);
-        let finished_claims = self.holdings.take_finished_claims();
-        let claimed = if released.is_empty() && finished_claims.is_empty() {
-            self.ask(now, claim).await?
-        } else {
-            let unlock = self.unlock(&released, &finished_claims);
-            let (_, claimed) = self
-                .ask(now, async { try_join!(biased; unlock, claim) })
-                .await?;
-            CrashPoint::Unlocked.pass();
-            claimed
+            limit: i32::try_from(limit).unwrap_or(i32::MAX),
+            held: &held,
+            released: &released,
+            finished: &finished,
         };
+        let claiming = claim::claim(&self.client, &self.statements.claim, claim);
+        let claimed = self.ask(now, claiming).await?;
+        if !released.is_empty() {
+            CrashPoint::Unlocked.pass();
+        }
         let taken = claimed.lanes.len();
         let instruments = &self.shared.instruments;
         instruments

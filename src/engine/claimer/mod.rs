@@ -197,7 +197,7 @@ impl Drop for TrustGuard {
 struct Statements {
     claim: Statement,
     fetch: fetch::Fetch,
-    settle: Statement,
+    settle: settle::Settle,
     unlock: Statement,
     mark: Statement,
 }

@@ -95,7 +95,7 @@ mod tests {
             seq,
             day: date(2026, 1, 1),
             message_id: Uuid::nil(),
-            event_type: String::new(),
+            event_type: "".into(),
             created_at: Timestamp::UNIX_EPOCH,
             size: 0,
             matched: true,

@@ -51,7 +51,7 @@ pub(crate) fn event(session: &str, seq: i64, payload: &str) -> Event {
         stream: "hooks".into(),
         session: session.into(),
         seq,
-        event_type: "agent_stop".to_owned(),
+        event_type: "agent_stop".into(),
         created_at: "2026-01-02T03:04:05.678901Z".parse().unwrap(),
         payload: payload.to_owned(),
         headers: None,

@@ -26,7 +26,7 @@ async fn a_filtered_lane_gets_what_it_asked_for_and_its_cursor_passes_the_rest()
             .seen()
             .deliveries
             .iter()
-            .all(|d| d.event.event_type == "wanted")
+            .all(|d| *d.event.event_type == *"wanted")
     );
     worker.stop().await;
 }

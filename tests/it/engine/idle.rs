@@ -125,7 +125,16 @@ async fn a_committed_event_does_not_wait_for_an_append_that_is_open() {
         room: 1,
         bound: Bound::START,
     };
-    let claimed = claim::claim(&client, &claiming, connection_id, 1, &[walk], 1, &[]).await;
+    let claim = claim::Claim {
+        connection_id,
+        claim_id: 1,
+        walks: &[walk],
+        limit: 1,
+        held: &[],
+        released: &[],
+        finished: &[],
+    };
+    let claimed = claim::claim(&client, &claiming, claim).await;
     let lane = claimed.unwrap().lanes.remove(0);
     let finish = async |version, cursor| {
         let settlement = Settlement {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanekeeper::store::claim::{self, Bound, Claimed, ClaimedLane, RouteWalk, Token};
+use lanekeeper::store::claim::{self, Bound, Claim, Claimed, ClaimedLane, RouteWalk, Token};
 use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
 use lanekeeper::store::worker;
 use tokio_postgres::{Client, Statement};
@@ -13,7 +13,7 @@ use crate::engine::bed::Bed;
 pub struct Connection {
     pub client: Client,
     claim: Statement,
-    settle: Statement,
+    settle: settle::Settle,
     unlock: Statement,
     pub worker_id: i64,
     pub connection_id: i64,
@@ -38,14 +38,33 @@ impl Connection {
     }
 
     pub async fn claim(&mut self, bound: Bound, limit: i32) -> Claimed {
+        self.claim_anew(bound, limit, &[], &[]).await
+    }
+
+    /// Lets go of these lanes and claims first.
+    pub async fn claim_anew(
+        &mut self,
+        bound: Bound,
+        limit: i32,
+        released: &[i64],
+        finished: &[i64],
+    ) -> Claimed {
         self.claims += 1;
         let walk = RouteWalk {
             route: 1,
             room: limit,
             bound,
         };
-        let (id, claims) = (self.connection_id, self.claims);
-        claim::claim(&self.client, &self.claim, id, claims, &[walk], limit, &[])
+        let claim = Claim {
+            connection_id: self.connection_id,
+            claim_id: self.claims,
+            walks: &[walk],
+            limit,
+            held: &[],
+            released,
+            finished,
+        };
+        claim::claim(&self.client, &self.claim, claim)
             .await
             .unwrap()
     }

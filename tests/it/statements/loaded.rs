@@ -17,7 +17,7 @@ struct Holder {
     observed: Observed,
     claim: tokio_postgres::Statement,
     fetch: fetch::Fetch,
-    settle: tokio_postgres::Statement,
+    settle: settle::Settle,
     unlock: tokio_postgres::Statement,
     connection_id: i64,
     claims: i64,
@@ -29,16 +29,18 @@ struct Cost {
     claim: Work,
     fetch: Work,
     settle: Work,
+    finish: Work,
     enqueue: Work,
     enqueue_many: Work,
 }
 
 impl Cost {
-    fn each(&self) -> [(&'static str, &Work); 5] {
+    fn each(&self) -> [(&'static str, &Work); 6] {
         [
             ("claim", &self.claim),
             ("fetch", &self.fetch),
             ("settle", &self.settle),
+            ("finish", &self.finish),
             ("enqueue", &self.enqueue),
             ("enqueue_many", &self.enqueue_many),
         ]
@@ -71,21 +73,54 @@ impl Holder {
             bound: Bound::START,
         };
         let client = &self.observed.client;
-        claim::claim(
-            client,
-            &self.claim,
-            self.connection_id,
-            self.claims,
-            &[walk],
+        let claim = claim::Claim {
+            connection_id: self.connection_id,
+            claim_id: self.claims,
+            walks: &[walk],
             limit,
-            &[],
-        )
-        .await
-        .unwrap()
-        .lanes
+            held: &[],
+            released: &[],
+            finished: &[],
+        };
+        claim::claim(client, &self.claim, claim)
+            .await
+            .unwrap()
+            .lanes
     }
 
-    /// Claims, reads on, settles one event of each lane and lets the lanes go.
+    /// Settles one event of each lane, and lets the lanes go.
+    async fn pass_one(
+        &mut self,
+        lanes: &[ClaimedLane],
+        operation: Operation,
+        expected: Settled,
+    ) -> Work {
+        self.observed.forget();
+        let passed = |lane: &ClaimedLane| Settlement {
+            changed: true,
+            cursor: lane.cursor + 1,
+            ..settlement(lane, operation)
+        };
+        let settlements: Vec<_> = lanes
+            .iter()
+            .map(|lane| (passed(lane), lane.token))
+            .collect();
+        let client = &self.observed.client;
+        let settled = settle::settle(client, &self.settle, 1, &settlements)
+            .await
+            .unwrap();
+        let work = self.observed.work();
+        assert_eq!(settled, vec![expected; LANES as usize]);
+        let ids: Vec<i64> = lanes.iter().map(|lane| lane.lane_id).collect();
+        let (connection_id, claims) = (self.connection_id, [self.claims]);
+        settle::unlock(client, &self.unlock, &ids, connection_id, &claims)
+            .await
+            .unwrap();
+        self.observed.forget();
+        work
+    }
+
+    /// Claims, reads on, settles one event of each lane and lets the lanes go, and so once more.
     async fn round(&mut self) -> Cost {
         self.observed.forget();
         let lanes = self.claim(LANES).await;
@@ -107,27 +142,13 @@ impl Holder {
         let fetch = self.observed.work();
         assert!(events.iter().all(|events| events.len() == 20));
 
-        let settlements: Vec<_> = lanes
-            .iter()
-            .map(|lane| (passed_one(lane), lane.token))
-            .collect();
-        let settled = settle::settle(client, &self.settle, 1, &settlements)
-            .await
-            .unwrap();
-        let settle = self.observed.work();
-        assert_eq!(settled, vec![Settled::Done; LANES as usize]);
-        let ids: Vec<i64> = lanes.iter().map(|lane| lane.lane_id).collect();
-        settle::unlock(
-            client,
-            &self.unlock,
-            &ids,
-            self.connection_id,
-            &[self.claims],
-        )
-        .await
-        .unwrap();
-        self.observed.forget();
+        let settle = self.pass_one(&lanes, Operation::Yield, Settled::Done).await;
+        let lanes = self.claim(LANES).await;
+        let finish = self
+            .pass_one(&lanes, Operation::Finish, Settled::More)
+            .await;
 
+        let client = &self.observed.client;
         let one = "SELECT * FROM lanekeeper.enqueue('runs', 's7', 'step', '{}')";
         client.execute(one, &[]).await.unwrap();
         let enqueue = self.observed.work();
@@ -137,17 +158,10 @@ impl Holder {
             claim,
             fetch,
             settle,
+            finish,
             enqueue,
             enqueue_many,
         }
-    }
-}
-
-fn passed_one(lane: &ClaimedLane) -> Settlement {
-    Settlement {
-        changed: true,
-        cursor: lane.cursor + 1,
-        ..settlement(lane, Operation::Yield)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod charges;
 pub mod connection;
+mod finish;
 mod gist;
 mod housekeeping;
 mod loaded;

@@ -246,22 +246,23 @@ async fn a_worker_of_the_last_release_is_told_of_lanes_as_it_was() {
     let row = connection
         .client
         .query_one(
-            "SELECT c.* FROM lanekeeper.claim($1, 1, '{1}', '{10}', '{1970-01-01 00:00:00+00}', '{0}', 10, '{}') AS c",
+            "SELECT c.* FROM lanekeeper.claim_lanes($1, 1, '{1}', '{10}', '{1970-01-01 00:00:00+00}', '{0}', 10, '{}') AS c",
             &[&connection.connection_id],
         )
         .await
         .unwrap();
-    assert_eq!(row.get::<_, Vec<i32>>("routes"), [1, 1, 1]);
-    assert_eq!(row.get::<_, Vec<i16>>("priorities"), [0, 0, 0]);
+    assert_eq!(row.get::<_, Vec<i32>>("routes"), [1]);
+    assert_eq!(row.get::<_, Vec<i16>>("priorities"), [0]);
     assert_eq!(row.get::<_, Vec<i64>>("versions"), [0, 0, 0]);
-    let mut attempts = row.get::<_, Vec<i32>>("attempts");
-    let mut crashes = row.get::<_, Vec<i32>>("crashes");
-    attempts.sort_unstable();
-    crashes.sort_unstable();
-    assert_eq!((attempts, crashes), (vec![0, 0, 2], vec![0, 0, 1]));
-    assert_eq!(row.get::<_, Vec<Option<i64>>>("waits_ms"), [None; 3]);
-    assert_eq!(row.get::<_, Vec<bool>>("parked"), [false; 3]);
-    let mut requeued = row.get::<_, Vec<Option<i64>>>("requeued_after");
-    requeued.sort_unstable();
-    assert_eq!(requeued, [None, None, Some(7)]);
+    let lanes = row.get::<_, Vec<i64>>("lane_ids");
+    let last = lanes
+        .iter()
+        .position(|lane| lanes.iter().all(|other| other <= lane));
+    let place = i32::try_from(last.unwrap() + 1).unwrap();
+    assert_eq!(row.get::<_, Vec<i32>>("places"), [place]);
+    assert_eq!(row.get::<_, Vec<i32>>("attempts"), [2]);
+    assert_eq!(row.get::<_, Vec<i32>>("crashes"), [1]);
+    assert_eq!(row.get::<_, Vec<Option<i64>>>("waits_ms"), [None]);
+    assert_eq!(row.get::<_, Vec<bool>>("parked"), [false]);
+    assert_eq!(row.get::<_, Vec<Option<i64>>>("requeued_after"), [Some(7)]);
 }

@@ -6,16 +6,9 @@ use super::Change::{Rust, Sql};
 use super::Row;
 
 /// The look at the log of a settlement that would let its lane go idle.
-/// In what is not the usual case.
-const LOOK: &str = "v_requeued[n] OR EXISTS (
-                                   SELECT FROM lanekeeper.recent_event AS e
-                                   WHERE e.session_id = p_sessions[v_ords[n]] AND e.seq > p_cursors[v_ords[n]]
-                                     AND e.day >= p_days[v_ords[n]])";
-/// Nothing is the usual case.
-const ALL_BY_KEY: (&str, &str) = (
-    "AND cardinality(p_progress_places) > 0 THEN",
-    "AND false THEN",
-);
+const LOOK: &str = "EXISTS (
+                SELECT FROM lanekeeper.recent_event AS e
+                WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= coalesce(v_day, p_days[i]))";
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -62,7 +55,7 @@ pub const ROWS: &[Row] = &[
         invariant: 2,
         without: "a claim takes the locks of its lanes",
         change: Sql(
-            "claim_lanes",
+            "claim",
             &[(
                 "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))",
                 "WHERE true",
@@ -75,9 +68,9 @@ pub const ROWS: &[Row] = &[
         invariant: 2,
         without: "a claim passes over what its worker holds",
         change: Sql(
-            "claim_lanes",
+            "claim",
             &[(
-                "AND v_held[width_bucket(r.lane_id, v_held)] IS DISTINCT FROM r.lane_id",
+                "AND h.lanes[width_bucket(r.lane_id, h.lanes)] IS DISTINCT FROM r.lane_id",
                 "",
             )],
         ),
@@ -88,11 +81,11 @@ pub const ROWS: &[Row] = &[
         invariant: 2,
         without: "progress is read in a statement after the lane's lock",
         change: Sql(
-            "claim_lanes",
+            "claim",
             &[
                 (
-                    "    v_found       int[];\n",
-                    "    v_found       int[];
+                    "    v_kept        int[];\n",
+                    "    v_kept        int[];
                      v_read        lanekeeper.progress[];
                      v_all_read    lanekeeper.progress[] := '{}';\n",
                 ),
@@ -116,8 +109,12 @@ pub const ROWS: &[Row] = &[
                     "lane_ids := lane_ids || v_lane_ids; v_all_read := v_all_read || v_read;",
                 ),
                 (
-                    "FROM lanekeeper.progress AS p WHERE p.ctid = progress_places[i] AND p.lane_id + 0 = lane_ids[i] OFFSET 0",
-                    "FROM (SELECT (v_all_read[i]).*) AS p",
+                    "array_agg(p.ctid), count(*), sum(hashint8extended(p.lane_id, 0)),",
+                    "v_all, count(*), sum(hashint8extended(p.lane_id, 0)),",
+                ),
+                (
+                    "FROM lanekeeper.progress AS p WHERE p.ctid = ANY (v_all);",
+                    "FROM unnest(v_all_read) AS p;",
                 ),
             ],
         ),
@@ -210,16 +207,20 @@ pub const ROWS: &[Row] = &[
         without: "a settlement asks for the version that was read",
         change: Sql(
             "settle",
-            &[
-                ALL_BY_KEY,
-                (
-                    "WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
+            &[(
+                "WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
               AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]",
-                    "WHERE p_changed[i] AND p.lane_id = p_lanes[i]",
-                ),
-            ],
+                "WHERE p_changed[i] AND p.lane_id = p_lanes[i]",
+            )],
         ),
         test: "engine::failures::a_stale_version_settles_nothing",
+    },
+    Row {
+        name: "FinishedWithoutCompare",
+        invariant: 5,
+        without: "where progress is at its place, too",
+        change: Sql("finish", &[(" AND p.version + p.step = p_versions[i]\n", "\n")]),
+        test: "statements::finish::a_stale_version_at_the_right_place_settles_nothing",
     },
     Row {
         name: "SettledElsewhere",
@@ -260,7 +261,7 @@ pub const ROWS: &[Row] = &[
         invariant: 6,
         without: "a claim asks Postgres' clock whether the head is due",
         change: Sql(
-            "claim_lanes",
+            "claim",
             &[(
                 "array_agg(CASE WHEN p.retry_at > v_now THEN",
                 "array_agg(CASE WHEN false THEN",
@@ -335,7 +336,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "a walk starts at its bound",
         change: Sql(
-            "claim_lanes",
+            "claim",
             &[("AND (r.due_at, r.id) > (v_first_at, v_first_id) ", "")],
         ),
         test: "statements::tokens::a_walk_that_came_to_its_limit_is_continued_behind_what_it_took",
@@ -345,10 +346,10 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "a claim looks whether the token is still there: spare ones would multiply",
         change: Sql(
-            "claim_lanes",
+            "claim",
             &[(
-                "IF v_left <> cardinality(lane_ids) THEN",
-                "IF false THEN",
+                "IF v_left <> cardinality(lane_ids) OR ",
+                "IF ",
             )],
         ),
         test: "statements::tokens::a_token_that_was_replaced_during_the_walk_is_not_taken",
@@ -358,7 +359,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "the first due token is the first of its index",
         change: Sql(
-            "claim_lanes",
+            "claim",
             &[(
                 "AND r.due_at <= v_now
                     ORDER BY r.due_at, r.id LIMIT 1;",
@@ -422,10 +423,10 @@ pub const ROWS: &[Row] = &[
         invariant: 13,
         without: "a lane goes idle under its session's append lock",
         change: Sql(
-            "settle",
+            "finish",
             &[(
-                "THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i]))",
-                "THEN true",
+                "SELECT bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id))),",
+                "SELECT true,",
             )],
         ),
         test: "engine::idle::a_lane_does_not_go_idle_while_an_append_is_uncommitted",
@@ -435,18 +436,18 @@ pub const ROWS: &[Row] = &[
         invariant: 13,
         without: "the look at the log comes in a statement after that lock",
         change: Sql(
-            "settle",
+            "finish",
             &[
-                ALL_BY_KEY,
-                ("    v_hit    boolean[];\n", "    v_hit    boolean[];\n    v_more   boolean[];\n"),
+                ("    v_all       boolean;\n", "    v_all       boolean;\n    v_looked    boolean[];\n"),
                 (
-                    "    INTO v_locked, v_plain, v_old\n",
+                    "    INTO v_all, v_old\n    FROM unnest(p_sessions) AS s (session_id);",
                     "  , array_agg(EXISTS (
                          SELECT FROM lanekeeper.event AS e
-                         WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= p_days[i]))
-                     INTO v_locked, v_plain, v_old, v_more\n",
+                         WHERE e.session_id = s.session_id AND e.seq > p_cursors[s.i]) ORDER BY s.i)
+                     INTO v_all, v_old, v_looked
+                     FROM unnest(p_sessions) WITH ORDINALITY AS s (session_id, i);",
                 ),
-                (LOOK, "v_requeued[n] OR v_more[v_ords[n]]"),
+                (LOOK, "v_looked[i]"),
             ],
         ),
         test: "statements::tokens::the_log_is_looked_at_when_the_append_lock_is_taken",
@@ -455,14 +456,14 @@ pub const ROWS: &[Row] = &[
         name: "IdleWithoutALook",
         invariant: 13,
         without: "a lane goes idle only where the log has nothing newer",
-        change: Sql("settle", &[ALL_BY_KEY, (LOOK, "v_requeued[n]")]),
+        change: Sql("finish", &[(LOOK, "false")]),
         test: "engine::idle::a_committed_event_does_not_wait_for_an_append_that_is_open",
     },
     Row {
         name: "OldBacklogForgotten",
         invariant: 13,
         without: "where a lane's day is before the recent part, the whole log is asked",
-        change: Sql("settle", &[("IF v_old THEN", "IF false THEN")]),
+        change: Sql("finish", &[("IF NOT v_old THEN", "IF true THEN")]),
         test: "statements::recent::a_lane_is_not_idle_while_it_has_events_from_before_the_recent_part",
     },
     Row {

@@ -33,6 +33,7 @@ impl Meaning {
         [
             ("lanekeeper.enqueue", Self::Enqueue),
             ("lanekeeper.settle(", Self::Settlement),
+            ("lanekeeper.finish(", Self::Settlement),
             ("lanekeeper.claim(", Self::Claim),
         ]
         .into_iter()
@@ -143,6 +144,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use lanekeeper::store::{claim, settle};
+
     use super::*;
 
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -185,6 +188,24 @@ mod tests {
         assert_eq!(springs(&messages, Trap::Commit), Some(end));
         messages[3] = message(b'Q', b"ROLLBACK\0");
         assert_eq!(springs(&messages, Trap::Commit), None);
+    }
+
+    /// A statement that is no longer called what it was would spring no trap, and nothing would tell.
+    #[test]
+    fn what_the_store_asks_is_known_for_what_it_is() {
+        for (statement, trap) in [
+            (settle::SETTLE, Trap::Settlement),
+            (settle::FINISH, Trap::Settlement),
+            (claim::CLAIM, Trap::Claim),
+        ] {
+            let messages = [
+                start(),
+                message(b'P', format!("s1\0{statement}\0\0\0").as_bytes()),
+                message(b'B', b"\0s1\0\0\0\0\0\0\0"),
+                message(b'S', b""),
+            ];
+            assert!(springs(&messages, trap).is_some(), "{statement}");
+        }
     }
 
     #[test]

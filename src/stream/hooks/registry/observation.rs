@@ -146,7 +146,7 @@ impl Observation {
     pub fn of(event: &Event) -> Result<Option<Self>, Unfit> {
         let headers = Headers::of(event.headers.as_deref());
         let payload = Payload::of(&event.payload);
-        let kind = event.event_type.as_str();
+        let kind = &*event.event_type;
         let error = match kind {
             ERROR => Some(error_text(&headers, &payload)?),
             _ => None,

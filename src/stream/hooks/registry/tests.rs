@@ -20,7 +20,7 @@ fn event(event_type: &str, payload: &str, headers: Option<String>) -> Event {
         stream: Arc::from("hooks"),
         session: Arc::from("s"),
         seq: 1,
-        event_type: event_type.to_owned(),
+        event_type: event_type.into(),
         created_at: Timestamp::UNIX_EPOCH,
         payload: payload.to_owned(),
         headers,
@@ -180,7 +180,7 @@ fn an_unreadable_call_still_means_to_the_turn_what_its_event_means() {
         (r#"{"session_id":"s","a":"#, None),
     ] {
         let event = called(AgentCli::ClaudeCode, text);
-        assert_eq!(event.event_type, "error");
+        assert_eq!(&*event.event_type, "error");
         let observation = Observation::of(&event).unwrap().unwrap();
         assert_eq!(observation.turn, turn, "{text}");
         assert_eq!(
@@ -198,7 +198,7 @@ fn a_stand_in_tells_what_its_headers_know() {
         r#"{{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"p","a":{deep}}}"#
     );
     let event = called(AgentCli::ClaudeCode, &text);
-    assert_eq!(event.event_type, "user_prompt_submit");
+    assert_eq!(&*event.event_type, "user_prompt_submit");
     let observation = Observation::of(&event).unwrap().unwrap();
     assert_eq!(observation.turn, Some(Turn::Opens));
     assert_eq!(observation.prompt, None);
