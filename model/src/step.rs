@@ -90,7 +90,7 @@ pub enum Step {
     Yield(usize, usize),
     /// Retry, Park, Discard or Release, as the lane's task asked: compare-and-set, tokens, commit.
     Settle(usize, usize),
-    /// `sql/unlock.sql`: the lane's lock, and the claim's row if nothing of it is held any more.
+    /// `sql/unlock.sql`, or the connection's next claim: the lane's lock, and the claim's row if nothing of it is held any more.
     Unlock(usize, usize),
     /// The deletion of the claim's row, where it is a step of its own.
     Forget(usize, usize),

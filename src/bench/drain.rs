@@ -225,12 +225,14 @@ impl Running {
 
     /// Waits until the worker walks so many routes; returns when that was not yet so.
     async fn walks(&self, routes: usize) -> Result<Instant, BenchError> {
-        let deadline = Instant::now() + KNOWS_WITHIN;
+        let mut before = Instant::now();
+        let deadline = before + KNOWS_WITHIN;
         loop {
             let looked_at = Instant::now();
             if self.worker.routes() == routes {
-                return Ok(looked_at);
+                return Ok(before);
             }
+            before = looked_at;
             if looked_at > deadline {
                 return Err(BenchError::Stalled {
                     delivered: self.sink.accepted(),

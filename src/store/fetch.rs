@@ -84,7 +84,9 @@ impl FetchedEvent {
 
     /// Bytes that it occupies here.
     pub fn memory(&self) -> usize {
+        // Also where others share the type.
         size_of::<Self>()
+            + self.event_type.len()
             + self.payload.as_ref().map_or(0, String::len)
             + self.headers.as_ref().map_or(0, String::len)
     }
@@ -97,7 +99,7 @@ pub struct Fetch {
     all: OnceCell<Statement>,
     /// The first day that `recent` has, as far as it is known. The statement itself refuses an earlier one.
     since: Mutex<Option<Date>>,
-    /// The type of the last event that was fetched: the next ones are often of it.
+    /// The type that most of the last events had: the next ones often have it, too.
     usual_type: Mutex<Arc<str>>,
 }
 
@@ -191,7 +193,7 @@ impl Fetch {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        let usual = &*usual_type;
+        let usual_name = &*usual_type;
         let mut last_type = Arc::clone(&usual_type);
         let parameters: [&(dyn ToSql + Sync); 9] = [
             &sessions,
@@ -202,19 +204,27 @@ impl Fetch {
             &inline_bytes,
             &distinct,
             &oldest,
-            &usual,
+            &usual_name,
         ];
         let mut found = pin!(client.query_raw(statement, parameters).await?);
         let mut arrival = Arrival::new(positions, give);
+        let (mut usual, mut others) = (0_usize, 0_usize);
         while let Some(row) = found.try_next().await? {
             let (place, event) = FetchedEvent::of(&row, oldest, &usual_type, &mut last_type);
+            if Arc::ptr_eq(&event.event_type, &usual_type) {
+                usual += 1;
+            } else {
+                others += 1;
+            }
             arrival.row(place, event);
         }
         arrival.end();
-        *self
-            .usual_type
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = last_type;
+        if others > usual {
+            *self
+                .usual_type
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = last_type;
+        }
         Ok(())
     }
 }

@@ -29,7 +29,13 @@ impl World {
     }
 
     pub async fn claim(&mut self, at: usize, limit: i32, full: bool) -> Check {
-        self.unlock(at).await?;
+        let walks_any = self.workers[at / 2]
+            .as_ref()
+            .is_some_and(|process| !process.routes.is_empty());
+        if self.connections[at].is_none() || !walks_any {
+            return self.unlock(at).await;
+        }
+        let (released, finished) = self.let_go(at);
         let believed = self.believed(at / 2);
         let mut held: Vec<i64> = believed
             .iter()
@@ -54,9 +60,6 @@ impl World {
                     .unwrap_or(Bound::START),
             })
             .collect();
-        if walks.is_empty() {
-            return Ok(());
-        }
         let routes = process.routes.clone();
         let claim_id = connection.next_claim();
         let physical = &connection.physical;
@@ -66,8 +69,8 @@ impl World {
             walks: &walks,
             limit,
             held: &held,
-            released: &[],
-            finished: &[],
+            released: &released,
+            finished: &finished,
         };
         let taken = claim::claim(&physical.client, &physical.claim, asked).await;
         let taken = taken.map_err(told)?;

@@ -76,8 +76,8 @@ fn a_lane_that_goes_idle_without_a_look_at_the_log() {
         function: "finish",
         texts: &[(
             "EXISTS (
-                SELECT FROM lanekeeper.recent_event AS e
-                WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= coalesce(v_day, p_days[i]))",
+            SELECT FROM lanekeeper.recent_event AS e
+            WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= coalesce(v_day, p_days[i]))",
             "false",
         )],
         says: "not More",

@@ -96,28 +96,31 @@ impl World {
     }
 
     pub async fn unlock(&mut self, at: usize) -> Check {
-        let lanes = match &mut self.connections[at] {
-            Some(connection) => std::mem::take(&mut connection.released),
-            None => return Ok(()),
-        };
-        let ids: Vec<i64> = lanes
-            .iter()
-            .filter_map(|lane| self.lane_id(*lane))
-            .collect();
-        let connection = self.connections[at].as_mut().expect("it is open");
-        let finished = std::mem::take(&mut connection.finished_claims);
-        if ids.is_empty() && finished.is_empty() {
-            return Ok(());
+        let (lanes, finished) = self.let_go(at);
+        match &self.connections[at] {
+            Some(connection) if !lanes.is_empty() || !finished.is_empty() => {
+                unlock(connection, &lanes, &finished).await
+            }
+            _ => Ok(()),
         }
-        unlock(connection, &ids, &finished).await?;
+    }
+
+    /// What is to be given back by the connection's next statement: lanes and claims.
+    pub fn let_go(&mut self, at: usize) -> (Vec<i64>, Vec<i64>) {
+        let Some(connection) = &mut self.connections[at] else {
+            return Default::default();
+        };
+        let lanes = std::mem::take(&mut connection.released);
+        let finished = std::mem::take(&mut connection.finished_claims);
         let id = connection.id;
         self.model
             .claims
             .retain(|row| row.connection_id != id || !finished.contains(&row.claim_id));
-        for lane in lanes {
+        for &lane in &lanes {
             self.model.lanes[lane].holder = None;
         }
-        Ok(())
+        let ids = lanes.iter().filter_map(|lane| self.lane_id(*lane));
+        (ids.collect(), finished)
     }
 
     pub async fn mark(&mut self, at: usize) -> Check {

@@ -64,9 +64,15 @@ async fn a_stale_version_at_the_right_place_settles_nothing() {
     assert_eq!(tokens(&bed).await, [lanes[0].lane_id]);
 }
 
-/// Whatever its neighbours in the group come to.
+/// Whatever its neighbours in the group come to, and also where more is to be said of one of them.
 #[tokio::test]
 async fn each_lane_of_a_group_comes_to_its_own() {
+    for history_from in [None, Some(1)] {
+        comes_to_its_own(history_from).await;
+    }
+}
+
+async fn comes_to_its_own(history_from: Option<i64>) {
     let (bed, connection, lanes) = claimed(6).await;
     bed.enqueue("s2", "step").await;
     let mut producer = bed.db.connect().await;
@@ -83,7 +89,8 @@ async fn each_lane_of_a_group_comes_to_its_own() {
         ))
         .await
         .unwrap();
-    let group: Vec<_> = lanes.iter().map(finished).collect();
+    let mut group: Vec<_> = lanes.iter().map(finished).collect();
+    group[0].0.history_from = history_from;
     let settled = connection.settle(&group).await;
     // The last of them and the fourth are no longer where they were when they were claimed.
     let expected = [

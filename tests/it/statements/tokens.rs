@@ -1,9 +1,9 @@
 //! What a claim makes of tokens: each is taken once, none is passed over, none is made twice (I9, I13).
 
 use lanekeeper::store::claim::Bound;
-use lanekeeper::store::settle::{Operation, Settled};
+use lanekeeper::store::settle::{Operation, Settled, Settlement};
 
-use super::connection::{Connection, ids};
+use super::connection::{Connection, ids, settlement};
 use crate::engine::bed::{Bed, LIMIT};
 use crate::support::wait_until;
 
@@ -167,12 +167,27 @@ async fn progress_is_read_when_the_lane_is_locked() {
 /// and wrote no token: a lane that goes idle by that snapshot leaves the event for ever.
 #[tokio::test]
 async fn the_log_is_looked_at_when_the_append_lock_is_taken() {
+    for history_from in [None, Some(1)] {
+        looked_at_under_the_lock(history_from).await;
+    }
+}
+
+/// With a history more is to be said of the lane.
+async fn looked_at_under_the_lock(history_from: Option<i64>) {
     let bed = Bed::new().await;
     bed.enqueue("s1", "step").await;
     waits_before(&bed, "append_lock").await;
     let mut holder = Connection::open(&bed).await;
     let held = holder.claim(Bound::START, 1).await.lanes;
-    let finish = async |holder: &mut Connection| holder.pass_one(&held[0], Operation::Finish).await;
+    let finish = async |holder: &mut Connection| {
+        let finished = Settlement {
+            changed: true,
+            cursor: held[0].cursor + 1,
+            history_from,
+            ..settlement(&held[0], Operation::Finish)
+        };
+        holder.settle(&[(finished, held[0].token)]).await
+    };
     let appended = async {
         bed.enqueue("s1", "step").await;
     };

@@ -7,8 +7,18 @@ use super::Row;
 
 /// The look at the log of a settlement that would let its lane go idle.
 const LOOK: &str = "EXISTS (
-                SELECT FROM lanekeeper.recent_event AS e
-                WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= coalesce(v_day, p_days[i]))";
+            SELECT FROM lanekeeper.recent_event AS e
+            WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= coalesce(v_day, p_days[i]))";
+/// The same where more is to be said of some lane of the group.
+const LOOK_OF_ANY: &str = "v_requeued[n] OR EXISTS (
+                                   SELECT FROM lanekeeper.recent_event AS e
+                                   WHERE e.session_id = p_sessions[v_ords[n]] AND e.seq > p_cursors[v_ords[n]]
+                                     AND e.day >= p_days[v_ords[n]])";
+/// Nothing is its usual case.
+const ALL_BY_KEY: (&str, &str) = (
+    "AND cardinality(p_progress_places) > 0 THEN",
+    "AND false THEN",
+);
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -440,11 +450,11 @@ pub const ROWS: &[Row] = &[
             &[
                 ("    v_all       boolean;\n", "    v_all       boolean;\n    v_looked    boolean[];\n"),
                 (
-                    "    INTO v_all, v_old\n    FROM unnest(p_sessions) AS s (session_id);",
+                    "    INTO v_all, v_since\n    FROM unnest(p_sessions) AS s (session_id);",
                     "  , array_agg(EXISTS (
                          SELECT FROM lanekeeper.event AS e
                          WHERE e.session_id = s.session_id AND e.seq > p_cursors[s.i]) ORDER BY s.i)
-                     INTO v_all, v_old, v_looked
+                     INTO v_all, v_since, v_looked
                      FROM unnest(p_sessions) WITH ORDINALITY AS s (session_id, i);",
                 ),
                 (LOOK, "v_looked[i]"),
@@ -460,10 +470,58 @@ pub const ROWS: &[Row] = &[
         test: "engine::idle::a_committed_event_does_not_wait_for_an_append_that_is_open",
     },
     Row {
+        name: "AnyIdleWithoutAppendLock",
+        invariant: 13,
+        without: "also where more is to be said of a lane of its group",
+        change: Sql(
+            "settle",
+            &[(
+                "THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i]))",
+                "THEN true",
+            )],
+        ),
+        test: "statements::finish::each_lane_of_a_group_comes_to_its_own",
+    },
+    Row {
+        name: "AnyLookBeforeAppendLock",
+        invariant: 13,
+        without: "the look at the log comes after that lock there, too",
+        change: Sql(
+            "settle",
+            &[
+                ALL_BY_KEY,
+                ("    v_hit    boolean[];\n", "    v_hit    boolean[];\n    v_more   boolean[];\n"),
+                (
+                    "    INTO v_locked, v_plain, v_old\n",
+                    "  , array_agg(EXISTS (
+                         SELECT FROM lanekeeper.event AS e
+                         WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= p_days[i]))
+                     INTO v_locked, v_plain, v_old, v_more\n",
+                ),
+                (LOOK_OF_ANY, "v_requeued[n] OR v_more[v_ords[n]]"),
+            ],
+        ),
+        test: "statements::tokens::the_log_is_looked_at_when_the_append_lock_is_taken",
+    },
+    Row {
+        name: "AnyIdleWithoutALook",
+        invariant: 13,
+        without: "and the log has nothing newer there, too",
+        change: Sql("settle", &[ALL_BY_KEY, (LOOK_OF_ANY, "v_requeued[n]")]),
+        test: "statements::finish::each_lane_of_a_group_comes_to_its_own",
+    },
+    Row {
+        name: "AnyOldBacklogForgotten",
+        invariant: 13,
+        without: "of lanes with an old backlog the whole log is asked",
+        change: Sql("settle", &[("IF v_old THEN", "IF false THEN")]),
+        test: "statements::recent::a_lane_is_not_idle_while_it_has_events_from_before_the_recent_part",
+    },
+    Row {
         name: "OldBacklogForgotten",
         invariant: 13,
         without: "where a lane's day is before the recent part, the whole log is asked",
-        change: Sql("finish", &[("IF NOT v_old THEN", "IF true THEN")]),
+        change: Sql("finish", &[("\n          AND coalesce(v_day, p_days[i]) >= v_since", "")]),
         test: "statements::recent::a_lane_is_not_idle_while_it_has_events_from_before_the_recent_part",
     },
     Row {
