@@ -25,6 +25,18 @@ pub struct WorkerProcess {
     log: Arc<Mutex<Vec<String>>>,
 }
 
+/// A test that fails shows what its workers said last: what is rare has no other witness.
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(60)..];
+            eprintln!("worker {} said last:\n{}", self.sender, last.join("\n"));
+        }
+    }
+}
+
 impl WorkerProcess {
     /// Returns when it serves.
     pub async fn start(url: &str, receiver: &Receiver, variables: &[(&str, &str)]) -> Self {
