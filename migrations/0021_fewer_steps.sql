@@ -23,10 +23,10 @@ DROP FUNCTION lanekeeper.claim(bigint, bigint, int[], int[], timestamptz[], bigi
 -- nothing is held any more. Their locks are given back and they are forgotten before anything is walked.
 -- Returns one row of arrays. For each token that was taken, in the order of the walks: lane_ids to days, the first day of the
 -- lane's events by its token; routes and priorities are of length one where it is the same for all. For each lane, in
--- any order: known, its id, to progress_places; once more for each further token. For those of them whose heads have a past, that are parked
--- or have requeued dead letters: their places in known, and attempts to requeued_after. A lane that has two tokens
--- in one walk is locked twice: the caller goes by the first and unlocks it once for the other. For each route, in the order given: the next bound and, if nothing was taken,
--- the time until its next token is due. A walk that came to its limit is continued where it ended; after
+-- any order: known, its id, to progress_places; once more for each further token. For those of them whose heads have a
+-- past, that are parked or have requeued dead letters: their places in known, and attempts to requeued_after. A lane that
+-- has two tokens in one walk is locked twice: the caller goes by the first and unlocks it once for the other. For each
+-- route, in the order given: the next bound and, if nothing was taken, the time until its next token is due. A walk that came to its limit is continued where it ended; after
 -- one that saw all that was due, the next starts at the first token that is there, whoever holds its lane:
 -- so what a holder that dies leaves behind is seen at once where there is little to do, and by the next
 -- walk of all where there is much.
@@ -356,7 +356,7 @@ DECLARE
     -- Of lanes that begin before it the recent part of the log does not tell all.
     v_since     date;
     -- Those that were written, and of these those of which there is more.
-    v_written   int[] := '{}';
+    v_written   int[];
     v_more      int[];
     -- The others: they begin before that, or their progress was not found at its place.
     v_missed    int[];
