@@ -14,6 +14,9 @@ use super::report::{Comparison, Line};
 use super::sink::{PACED, Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, prepare, progress};
 use crate::engine::Worker;
+use crate::store::append::NewEvent;
+use crate::store::appender::Appender;
+use crate::store::pool;
 
 const ENQUEUE: &str = "SELECT * FROM lanekeeper.enqueue($1, $2, $3, $4)";
 /// Sessions of each producer; they exist before the measurement, with one event each.
@@ -21,6 +24,9 @@ const SESSIONS: usize = 125;
 /// Of each run.
 const SECONDS: f64 = 2.0;
 const EVENT_TYPE: &str = "message";
+/// Of the appender: what a worker has for requests by default.
+const POOL_SIZE: usize = 4;
+const POOL_WITHIN: Duration = Duration::from_secs(2);
 /// Keeps a worker busy, a few thousand deliveries a second, for as long as a case takes.
 const BUSY: Backlog = Backlog {
     sessions: 64,
@@ -31,8 +37,18 @@ const BUSY: Backlog = Backlog {
 pub struct Case {
     clients: usize,
     unit: Unit,
+    way: Way,
     worker: Presence,
     target: Option<f64>,
+}
+
+/// How clients reach the server.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Each has a connection of its own.
+    Connections,
+    /// All are callers of one [`Appender`], as requests to a worker's HTTP API are.
+    Appender,
 }
 
 /// What one transaction appends.
@@ -52,34 +68,40 @@ enum Presence {
 }
 
 const fn one(clients: usize, worker: Presence, target: Option<f64>) -> Case {
-    let unit = Unit::One;
     Case {
         clients,
-        unit,
+        unit: Unit::One,
+        way: Way::Connections,
         worker,
         target,
     }
 }
 
-pub const CASES: [Case; 8] = [
+const fn callers(clients: usize, target: Option<f64>) -> Case {
+    Case {
+        way: Way::Appender,
+        ..one(clients, Presence::None, target)
+    }
+}
+
+const fn bulk(clients: usize) -> Case {
+    Case {
+        unit: Unit::Bulk,
+        ..one(clients, Presence::None, Some(0.8))
+    }
+}
+
+pub const CASES: [Case; 10] = [
     one(8, Presence::None, Some(0.75)),
     one(8, Presence::Idle, None),
     one(8, Presence::Busy, None),
     one(1, Presence::None, Some(0.75)),
     one(1, Presence::Idle, None),
     one(1, Presence::Busy, None),
-    Case {
-        clients: 1,
-        unit: Unit::Bulk,
-        worker: Presence::None,
-        target: Some(0.8),
-    },
-    Case {
-        clients: 4,
-        unit: Unit::Bulk,
-        worker: Presence::None,
-        target: Some(0.8),
-    },
+    callers(8, Some(0.75)),
+    callers(64, None),
+    bulk(1),
+    bulk(4),
 ];
 
 #[derive(Clone, Copy)]
@@ -107,9 +129,10 @@ pub async fn measure(scratch: &Scratch, options: &Options, case: Case) -> Result
     let worker = case.start_worker(scratch, options).await?;
 
     let mut pairs = Pairs::default();
+    let appender = case.appender(scratch)?.map(Arc::new);
     let mut producers = Vec::new();
     for client in 0..case.clients {
-        producers.push(Producer::new(scratch, client).await?);
+        producers.push(Producer::new(scratch, client, appender.clone()).await?);
     }
     let time = Duration::from_secs_f64(options.seconds.unwrap_or(SECONDS));
     for _ in 0..options.runs() {
@@ -134,9 +157,10 @@ pub async fn measure(scratch: &Scratch, options: &Options, case: Case) -> Result
 
 impl Case {
     fn name(self) -> String {
-        let clients = match self.clients {
-            1 => "1 client".to_owned(),
-            n => format!("{n} clients"),
+        let clients = match (self.way, self.clients) {
+            (Way::Connections, 1) => "1 client".to_owned(),
+            (Way::Connections, n) => format!("{n} clients"),
+            (Way::Appender, n) => format!("{n} callers of one appender"),
         };
         let unit = match self.unit {
             Unit::One => "one event per transaction".to_owned(),
@@ -148,6 +172,15 @@ impl Case {
             Presence::Busy => "a busy worker",
         };
         format!("{clients}, {unit}, {worker}")
+    }
+
+    fn appender(self, scratch: &Scratch) -> Result<Option<Appender>, BenchError> {
+        if matches!(self.way, Way::Connections) {
+            return Ok(None);
+        }
+        let database = scratch.database();
+        let pool = pool::build(&database, POOL_SIZE, POOL_WITHIN).map_err(BenchError::Pool)?;
+        Ok(Some(Appender::new(pool, database)))
     }
 
     async fn start_worker(
@@ -189,6 +222,8 @@ async fn together(
 
 struct Producer {
     client: Client,
+    /// Where single events go through one.
+    appender: Option<Arc<Appender>>,
     names: Vec<String>,
     numbers: Numbers,
     payload: Box<serde_json::value::RawValue>,
@@ -199,7 +234,11 @@ struct Producer {
 }
 
 impl Producer {
-    async fn new(scratch: &Scratch, number: usize) -> Result<Self, BenchError> {
+    async fn new(
+        scratch: &Scratch,
+        number: usize,
+        appender: Option<Arc<Appender>>,
+    ) -> Result<Self, BenchError> {
         let client = scratch.connect().await?;
         Ok(Self {
             names: (0..SESSIONS)
@@ -211,6 +250,7 @@ impl Producer {
             enqueue_many: prepare(&client, backlog::ENQUEUE_MANY).await?,
             insert: prepare(&client, bare::INSERT).await?,
             insert_many: prepare(&client, bare::INSERT_MANY).await?,
+            appender,
             client,
         })
     }
@@ -240,8 +280,13 @@ impl Producer {
 
     async fn append(&mut self, method: Method, session: usize) -> Result<(), BenchError> {
         let payload = &*self.payload;
-        match method {
-            Method::Enqueue => self
+        match (method, &self.appender) {
+            (Method::Enqueue, Some(appender)) => {
+                let event = NewEvent::new(&self.names[session], EVENT_TYPE, payload.get());
+                let appended = appender.append(STREAM, &[event]).await;
+                appended.map(drop).map_err(BenchError::Append)
+            }
+            (Method::Enqueue, None) => self
                 .client
                 .query_one(
                     &self.enqueue,
@@ -250,7 +295,7 @@ impl Producer {
                 .await
                 .map(drop)
                 .map_err(BenchError::on("enqueuing an event")),
-            Method::Bare => {
+            (Method::Bare, _) => {
                 self.numbers
                     .insert(&self.client, &self.insert, session, payload)
                     .await

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use deadpool_postgres::BuildError;
+
 use crate::engine::StartError;
 use crate::store::StoreError;
+use crate::store::appender::AppenderError;
 use crate::store::migrate::MigrateError;
 use crate::store::subscription::ApplyError;
 
@@ -24,6 +27,10 @@ pub enum BenchError {
     Start(#[from] StartError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("cannot make a pool of connections")]
+    Pool(#[source] BuildError),
+    #[error(transparent)]
+    Append(#[from] AppenderError),
     #[error(
         "{delivered} of {expected} events were delivered, and then none for {} s", silent.as_secs()
     )]

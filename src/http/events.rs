@@ -14,19 +14,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use deadpool_postgres::Pool;
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::access::Access;
 use super::body::Body;
 use super::places::Places;
 use super::problem::Problem;
 use crate::config::HttpConfig;
+use crate::store::Database;
 use crate::store::append::Enqueued;
+use crate::store::appender::Appender;
 use crate::store::inspect::{self, FindError};
 use crate::store::log::{LineView, Reader};
-use crate::store::producer::within;
 use crate::store::token::Scope;
-use crate::store::{Database, append};
 use crate::telemetry::serving::Serving;
 use crate::telemetry::span::TraceContext;
 
@@ -52,8 +52,7 @@ const PAGE: usize = 100;
 pub struct Desk {
     pub access: Access,
     pub pool: Pool,
-    /// Where cancel requests go.
-    pub database: Database,
+    appender: Appender,
     serving: Arc<Serving>,
     places: Places,
     /// For a request's body to arrive.
@@ -71,8 +70,8 @@ impl Desk {
         Self {
             serving,
             access,
+            appender: Appender::new(pool.clone(), database),
             pool,
-            database,
             places: Places::new(config.max_requests, config.max_body_bytes),
             body_within: config.read_timeout(),
         }
@@ -131,27 +130,7 @@ async fn append_body(
     body: &[u8],
 ) -> Result<Response, Problem> {
     let body = Body::read(body, session, trace_of(headers).as_ref())?;
-    let events = body.events(session);
-    let _turn = desk.places.session(stream, session).await?;
-    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
-    let deadline = Instant::now() + ANSWER_WITHIN;
-    let appending = async {
-        match &*events {
-            [event] => append::enqueue(&**client, stream, event)
-                .await
-                .map(|one| vec![one]),
-            events => append::enqueue_many(&**client, stream, events).await,
-        }
-    };
-    let enqueued = within(&client, &desk.database, deadline, appending).await;
-    if enqueued
-        .as_ref()
-        .is_err_and(append::AppendError::is_outcome_unknown)
-    {
-        // What it still does is nobody else's to wait for.
-        drop(deadpool_postgres::Object::take(client));
-    }
-    let enqueued = enqueued?;
+    let enqueued = desk.appender.append(stream, &body.events(session)).await?;
     for duplicate in [false, true] {
         let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
         desk.serving

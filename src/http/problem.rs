@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::store::StoreError;
 use crate::store::append::AppendError;
+use crate::store::appender::AppenderError;
 
 /// Seconds after which a refused request may be tried again, where nothing better is known.
 const RETRY_AFTER_S: u64 = 1;
@@ -171,11 +172,22 @@ impl Problem {
     }
 }
 
-impl From<AppendError> for Problem {
-    fn from(error: AppendError) -> Self {
+impl From<AppenderError> for Problem {
+    fn from(error: AppenderError) -> Self {
+        match error {
+            AppenderError::NoConnection => Self::busy(),
+            AppenderError::SessionBusy => Self::session_busy(),
+            AppenderError::Append(error) => Self::of_append(&error),
+            AppenderError::Failed => Self::failed(),
+        }
+    }
+}
+
+impl Problem {
+    fn of_append(error: &AppendError) -> Self {
         let advice = error.advice().map(str::to_owned);
         let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
-        let (status, code) = match &error {
+        let (status, code) = match error {
             AppendError::UnknownStream(_) => (StatusCode::NOT_FOUND, "unknown_stream"),
             AppendError::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
             AppendError::Invalid(_) => (unprocessable, "invalid"),
@@ -187,7 +199,7 @@ impl From<AppendError> for Problem {
                 return Self::of_statement(statement);
             }
             AppendError::TimedOut | AppendError::Remote(_) | AppendError::Store(_) => {
-                return Self::outcome_unknown(&error);
+                return Self::outcome_unknown(error);
             }
         };
         Self {
@@ -195,9 +207,7 @@ impl From<AppendError> for Problem {
             ..Self::new(status, code, error.to_string())
         }
     }
-}
 
-impl Problem {
     fn outcome_unknown(error: &AppendError) -> Self {
         // Details of the server are for the worker's log.
         tracing::warn!(

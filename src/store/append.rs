@@ -188,7 +188,7 @@ impl AppendError {
         }
     }
 
-    fn new(source: tokio_postgres::Error) -> Self {
+    pub(super) fn new(source: tokio_postgres::Error) -> Self {
         let Some(said) = source.as_db_error() else {
             return StoreError::on("enqueueing")(source).into();
         };
@@ -283,7 +283,7 @@ pub async fn enqueue_array(
         .map_err(AppendError::new)
 }
 
-fn enqueued(row: &Row) -> Result<Enqueued, tokio_postgres::Error> {
+pub(super) fn enqueued(row: &Row) -> Result<Enqueued, tokio_postgres::Error> {
     Ok(Enqueued {
         message_id: row.try_get("message_id")?,
         seq: row.try_get("seq")?,

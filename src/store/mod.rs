@@ -4,6 +4,7 @@
 //! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
 
 pub mod append;
+pub mod appender;
 pub mod archive;
 pub mod claim;
 pub mod connect;

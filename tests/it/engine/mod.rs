@@ -12,6 +12,7 @@ mod exhaustion;
 mod failures;
 mod filters;
 mod frozen_plan;
+mod gathered;
 mod handlers;
 mod idle;
 mod limits;
