@@ -254,13 +254,16 @@ pub async fn enqueue_many(
     stream: &str,
     events: &[NewEvent<'_>],
 ) -> Result<Vec<Enqueued>, AppendError> {
+    enqueue_array(client, stream, &array(events)?).await
+}
+
+/// The array that `lanekeeper.enqueue_many` takes.
+pub(super) fn array(events: &[NewEvent<'_>]) -> Result<String, AppendError> {
     let elements = events
         .iter()
         .map(Element::new)
         .collect::<Result<Vec<_>, _>>()?;
-    let array = serde_json::to_string(&elements)
-        .map_err(|error| AppendError::not_json("events", &error))?;
-    enqueue_array(client, stream, &array).await
+    serde_json::to_string(&elements).map_err(|error| AppendError::not_json("events", &error))
 }
 
 /// Like [`enqueue_many`], for events that are JSON text already: `events` is an array of objects

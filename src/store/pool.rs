@@ -5,6 +5,7 @@ use std::time::Duration;
 use deadpool_postgres::{
     BuildError, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts,
 };
+use tokio::time::timeout;
 
 use super::{Database, lane_connection};
 
@@ -28,13 +29,15 @@ pub fn build(database: &Database, size: usize, patience: Duration) -> Result<Poo
     Pool::builder(manager)
         .max_size(size)
         .runtime(Runtime::Tokio1)
-        .pre_recycle(Hook::async_fn(|client, metrics| {
+        .pre_recycle(Hook::async_fn(move |client, metrics| {
             Box::pin(async move {
                 if metrics.last_used() < TRUSTED_FOR {
                     return Ok(());
                 }
-                let asked = client.simple_query("").await;
-                asked.map(drop).map_err(|error| HookError::Backend(error))
+                // The pool's own bounds are for what it does itself.
+                let asked = timeout(patience, client.simple_query("")).await;
+                let answered = asked.map_err(|_| HookError::message("no answer"))?;
+                answered.map(drop).map_err(HookError::Backend)
             })
         }))
         .timeouts(Timeouts {

@@ -1,12 +1,14 @@
-//! One connection for each session whose appends wait.
+//! Sessions that somebody else keeps open, and one call of ours that waits for each.
 //!
-//! Appends to one session wait for each other in Postgres, and for whoever else has it. Those that found it so wait
-//! here, where it costs no connection: a session that somebody keeps open holds up one connection and no other session.
+//! Appends to one session wait for each other in Postgres, and for whoever else has it. The call that found it so waits
+//! on a connection; those that come to it meanwhile wait here, where it costs none, and go together when that one is
+//! done.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout_at};
 
 /// Sessions that are remembered before those that nobody waits for are forgotten.
 const SESSIONS: usize = 1024;
@@ -16,24 +18,35 @@ type Gate = tokio::sync::Mutex<()>;
 #[derive(Default)]
 pub struct Gates(Mutex<HashMap<String, Weak<Gate>>>);
 
+/// Keeps gates shut.
+pub struct Passed(#[allow(dead_code, reason = "it is held, not read")] Vec<OwnedMutexGuard<()>>);
+
 impl Gates {
-    /// Waits for this process's other appends to the session that have passed here.
-    pub async fn pass(&self, stream: &str, session: &str) -> OwnedMutexGuard<()> {
-        self.gate(name(stream, session)).lock_owned().await
+    /// Waits until nobody waits for these sessions any more. False where that takes too long.
+    pub async fn opened(&self, stream: &str, sessions: &[&str], until: Instant) -> bool {
+        for session in sessions {
+            let shut = self
+                .gates()
+                .get(&name(stream, session))
+                .and_then(Weak::upgrade);
+            if let Some(gate) = shut
+                && timeout_at(until, gate.lock()).await.is_err()
+            {
+                return false;
+            }
+        }
+        true
     }
 
-    /// Whether somebody has passed and is not done.
-    pub fn is_shut(&self, stream: &str, session: &str) -> bool {
-        let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody waits for a session most of the time: no name is made then.
-        !gates.is_empty()
-            && gates
-                .get(&name(stream, session))
-                .is_some_and(|gate| gate.strong_count() > 0)
+    /// For the call that is going to wait for these sessions; `None` where another one does.
+    pub fn try_pass(&self, stream: &str, sessions: &[&str]) -> Option<Passed> {
+        let gate = |session: &&str| self.gate(name(stream, session)).try_lock_owned();
+        let passed: Result<_, _> = sessions.iter().map(gate).collect();
+        passed.ok().map(Passed)
     }
 
     fn gate(&self, name: String) -> Arc<Gate> {
-        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates();
         if let Some(gate) = gates.get(&name).and_then(Weak::upgrade) {
             return gate;
         }
@@ -43,6 +56,10 @@ impl Gates {
         let gate = Arc::new(Gate::default());
         gates.insert(name, Arc::downgrade(&gate));
         gate
+    }
+
+    fn gates(&self) -> MutexGuard<'_, HashMap<String, Weak<Gate>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,26 +71,31 @@ fn name(stream: &str, session: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use tokio::time::timeout;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn appends_to_one_session_wait_for_each_other_and_for_no_other() {
+    async fn one_call_waits_for_a_session_and_the_others_until_it_is_done() {
         let gates = Gates::default();
-        let within = Duration::from_secs(5);
-        let first = gates.pass("runs", "a").await;
-        for (stream, session) in [("runs", "b"), ("runsa", "")] {
-            assert!(!gates.is_shut(stream, session));
-            assert!(timeout(within, gates.pass(stream, session)).await.is_ok());
+        let soon = || Instant::now() + Duration::from_secs(5);
+        let passed = gates.try_pass("runs", &["a", "b"]).unwrap();
+        assert!(gates.try_pass("runs", &["b"]).is_none());
+        assert!(!gates.opened("runs", &["a"], soon()).await);
+        for (stream, session) in [("runs", "c"), ("runsa", "")] {
+            assert!(gates.opened(stream, &[session], soon()).await);
+            assert!(gates.try_pass(stream, &[session]).is_some());
         }
-        assert!(gates.is_shut("runs", "a"));
-        assert!(timeout(within, gates.pass("runs", "a")).await.is_err());
-        drop(first);
-        assert!(!gates.is_shut("runs", "a"));
-        assert!(timeout(within, gates.pass("runs", "a")).await.is_ok());
+        // What it could not have whole it does not have in part.
+        assert!(gates.try_pass("runs", &["c", "b"]).is_none());
+        assert!(gates.try_pass("runs", &["c"]).is_some());
+
+        let (opened, ()) = tokio::join!(gates.opened("runs", &["a", "b"], soon()), async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(passed);
+        });
+        assert!(opened);
+        assert!(gates.try_pass("runs", &["a", "b"]).is_some());
         for number in 0..3 * SESSIONS {
-            drop(gates.pass("runs", &number.to_string()).await);
+            drop(gates.try_pass("runs", &[&number.to_string()]));
         }
         assert!(gates.0.lock().unwrap().len() <= SESSIONS);
     }

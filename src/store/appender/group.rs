@@ -18,6 +18,10 @@ const NOW_TYPES: [Type; 9] = [
     Type::TEXT,
     Type::TEXT,
 ];
+const APPEND_MANY_NOW: &str = include_str!("../sql/append_many_now.sql");
+const MANY_NOW_TYPES: [Type; 3] = [Type::TEXT, Type::TEXT, Type::TEXT];
+const HELD_SESSIONS: &str = include_str!("../sql/held_sessions.sql");
+const HELD_TYPES: [Type; 2] = [Type::TEXT_ARRAY, Type::TEXT_ARRAY];
 const APPEND_GROUP: &str = include_str!("../sql/append_group.sql");
 const GROUP_TYPES: [Type; 9] = [
     Type::TEXT_ARRAY,
@@ -71,6 +75,9 @@ impl Kept {
     }
 }
 
+/// Events of one stream from which on the bulk function costs less than a call for each.
+const MANY: usize = 16;
+
 /// Appends events in one transaction: sorted by stream and session, so that two such transactions never wait for each
 /// other in a circle, and otherwise in the order given. Returns where they stand, in that order.
 ///
@@ -82,6 +89,10 @@ pub async fn append_now(
 ) -> Result<Vec<Enqueued>, AppendError> {
     if let [(stream, event)] = events {
         return append_one(client, stream, event).await.map(|one| vec![one]);
+    }
+    if events.len() >= MANY && events.iter().all(|(stream, _)| *stream == events[0].0) {
+        let (streams, events): (Vec<&str>, Vec<NewEvent<'_>>) = events.iter().copied().unzip();
+        return append_many(client, streams[0], &events).await;
     }
     let mut order: Vec<usize> = (0..events.len()).collect();
     order.sort_by_key(|&at| (events[at].0, events[at].1.session));
@@ -114,8 +125,11 @@ pub async fn append_now(
         let rows = client.query(&statement, &parameters).await?;
         let mut enqueued = rows
             .iter()
-            .zip(&order)
-            .map(|(row, &at)| Ok((at, append::enqueued(row)?)))
+            .map(|row| {
+                let ord: i64 = row.try_get("ord")?;
+                // Rows count from 1.
+                Ok((order[ord as usize - 1], append::enqueued(row)?))
+            })
             .collect::<Result<Vec<_>, tokio_postgres::Error>>()?;
         enqueued.sort_unstable_by_key(|(at, _)| *at);
         Ok(enqueued.into_iter().map(|(_, one)| one).collect())
@@ -145,4 +159,44 @@ async fn append_one(
         append::enqueued(&client.query_one(&statement, &parameters).await?)
     };
     asking.await.map_err(AppendError::new)
+}
+
+async fn append_many(
+    client: &ClientWrapper,
+    stream: &str,
+    events: &[NewEvent<'_>],
+) -> Result<Vec<Enqueued>, AppendError> {
+    let array = append::array(events)?;
+    let asking = async {
+        let statement = client
+            .prepare_typed_cached(APPEND_MANY_NOW, &MANY_NOW_TYPES)
+            .await?;
+        let parameters: [&(dyn ToSql + Sync); 3] = [&stream, &array, &LOCK_TIMEOUT];
+        let rows = client.query(&statement, &parameters).await?;
+        rows.iter()
+            .map(append::enqueued)
+            .collect::<Result<Vec<_>, tokio_postgres::Error>>()
+    };
+    asking.await.map_err(AppendError::new)
+}
+
+/// Which of these sessions an append may have to wait for, new ones among them.
+///
+/// # Errors
+/// It is not known.
+pub async fn held_sessions<'a>(
+    client: &ClientWrapper,
+    sessions: &[(&'a str, &'a str)],
+) -> Result<Vec<(&'a str, &'a str)>, tokio_postgres::Error> {
+    let (streams, names): (Vec<&str>, Vec<&str>) = sessions.iter().copied().unzip();
+    let statement = client
+        .prepare_typed_cached(HELD_SESSIONS, &HELD_TYPES)
+        .await?;
+    let rows = client.query(&statement, &[&streams, &names]).await?;
+    rows.iter()
+        .map(|row| {
+            let ord: i64 = row.try_get(0)?;
+            Ok(sessions[ord as usize - 1])
+        })
+        .collect()
 }

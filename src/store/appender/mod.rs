@@ -1,9 +1,10 @@
 //! Appends of many callers, gathered: what arrives while transactions are under way goes with the next.
 //!
 //! A transaction costs the server more than an event does, so many callers at once are served several times as fast, and
-//! one alone as fast as before: nobody is waited for. A call is all or none, and no other call's fate is its own: where a
-//! group fails, or meets a session that somebody else holds open, each of its calls is tried by itself, and the one
-//! that has to wait does so on a connection of its own.
+//! one alone as fast as before: nobody is waited for. A call is all or none, and no other call's fate is its own: where one
+//! of a group is refused, the halves are tried. A transaction waits for no session for long: calls to one that
+//! somebody else keeps open are told apart, one of them waits for it on a connection of its own, and the rest go together
+//! when that one is done.
 
 mod flight;
 mod gate;
@@ -14,26 +15,25 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use thiserror::Error;
-use tokio::sync::{OwnedMutexGuard, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
 use self::flight::{Flown, Waiting};
 use self::gate::Gates;
 use super::Database;
-use super::append::{self, AppendError, Enqueued, NewEvent};
-use super::producer::within;
+use super::append::{AppendError, Enqueued, NewEvent};
 
 /// Transactions under way at once: while one waits for the disk, the next one runs. More of them only make the groups smaller.
 const FLIGHTS: usize = 2;
 /// Calls in one transaction.
 const MOST_CALLS: usize = 64;
-/// A call with more events, or more bytes of payload and headers, goes alone: it costs so much that its transaction
-/// does not count, and would keep the others waiting.
+/// A call with more events, or more bytes, has a transaction to itself: it costs so much that this does not count, and
+/// would keep the others waiting.
 const MOST_EVENTS: usize = 16;
 const MOST_BYTES: usize = 64 * 1024;
 /// For Postgres to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// How long a call waits for another of its session.
+/// How long a call waits for another that waits for its session, before its own wait.
 const SESSION_WITHIN: Duration = Duration::from_secs(5);
 
 /// Appends, each in a transaction that it may share with others of this process.
@@ -50,8 +50,8 @@ struct Inner {
     flights: Arc<Semaphore>,
     most_flights: usize,
     gates: Gates,
-    /// So that calls that go alone, and wait for their sessions, leave a connection to all others.
-    alone: Semaphore,
+    /// So that calls that wait for their sessions leave a connection to all others, where there is more than one.
+    waiting: Semaphore,
 }
 
 /// Why nothing was appended; or, as [`is_outcome_unknown`](Self::is_outcome_unknown) says, why that is not known.
@@ -101,7 +101,7 @@ impl Appender {
             flights: Arc::new(Semaphore::new(flights)),
             most_flights: flights,
             gates: Gates::default(),
-            alone: Semaphore::new(size.saturating_sub(1).max(1)),
+            waiting: Semaphore::new(size.saturating_sub(1).max(1)),
         });
         let (calls, waiting) = mpsc::channel(MOST_CALLS * FLIGHTS);
         tokio::spawn(gather(Arc::clone(&inner), waiting));
@@ -123,25 +123,39 @@ impl Appender {
             return Ok(Vec::new());
         }
         let inner = &self.inner;
-        if is_large(events) || inner.is_shut(stream, events) {
-            return inner.append_alone(stream, events).await;
+        let sessions = sessions(events);
+        let until = Instant::now() + SESSION_WITHIN;
+        loop {
+            if !inner.gates.opened(stream, &sessions, until).await || Instant::now() >= until {
+                return Err(AppenderError::SessionBusy);
+            }
+            match self.fly(stream, events).await {
+                Flown::Enqueued(enqueued) => return Ok(enqueued),
+                Flown::Failed(error) => return Err(error),
+                Flown::Back => {}
+            }
+            // Where another call waits for one of them already, this one goes with the others when that is done.
+            if let Some(_passed) = inner.gates.try_pass(stream, &sessions) {
+                return inner.wait_alone(stream, events).await;
+            }
         }
-        // Where others fly, whoever comes after them had better go together.
-        let flown = if inner.flights.available_permits() == inner.most_flights
-            && let Ok(flight) = inner.flights.try_acquire()
-        {
-            let events: Vec<_> = events.iter().map(|event| (stream, *event)).collect();
-            let flown = inner.fly(&events).await;
-            drop(flight);
-            flown
+    }
+
+    async fn fly(&self, stream: &str, events: &[NewEvent<'_>]) -> Flown {
+        let flights = &self.inner.flights;
+        let alone = if is_large(events) {
+            flights.acquire().await.ok()
+        } else if flights.available_permits() == self.inner.most_flights {
+            flights.try_acquire().ok()
         } else {
-            self.wait(stream, events).await
+            // Where others fly, whoever comes after them had better go together.
+            None
         };
-        match flown {
-            Flown::Enqueued(enqueued) => Ok(enqueued),
-            Flown::Failed(error) => Err(error),
-            Flown::Back => inner.append_alone(stream, events).await,
-        }
+        let Some(_flight) = alone else {
+            return self.wait(stream, events).await;
+        };
+        let events: Vec<_> = events.iter().map(|event| (stream, *event)).collect();
+        self.inner.fly(&events).await
     }
 
     /// Goes with the next flight.
@@ -155,8 +169,20 @@ impl Appender {
     }
 }
 
+/// Each once, in one order.
+fn sessions<'a>(events: &[NewEvent<'a>]) -> Vec<&'a str> {
+    let mut sessions: Vec<&str> = events.iter().map(|event| event.session).collect();
+    sessions.sort_unstable();
+    sessions.dedup();
+    sessions
+}
+
 fn is_large(events: &[NewEvent<'_>]) -> bool {
-    let bytes = |event: &NewEvent<'_>| event.payload.len() + event.headers.map_or(0, str::len);
+    let bytes = |event: &NewEvent<'_>| {
+        let optional = [event.dedupe_key, event.headers];
+        let optional = optional.iter().flatten().map(|text| text.len());
+        event.session.len() + event.event_type.len() + event.payload.len() + optional.sum::<usize>()
+    };
     events.len() > MOST_EVENTS || events.iter().map(bytes).sum::<usize>() > MOST_BYTES
 }
 
@@ -183,52 +209,17 @@ async fn gather(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Waiting>) {
 }
 
 impl Inner {
-    async fn append_alone(
+    /// For a call that found one of its sessions held by somebody else.
+    async fn wait_alone(
         &self,
         stream: &str,
         events: &[NewEvent<'_>],
     ) -> Result<Vec<Enqueued>, AppenderError> {
-        let _passed = timeout(SESSION_WITHIN, self.pass(stream, events))
-            .await
-            .map_err(|_| AppenderError::SessionBusy)?;
         let patience = self.pool.timeouts().wait.unwrap_or(SESSION_WITHIN);
-        let Ok(Ok(_place)) = timeout(patience, self.alone.acquire()).await else {
-            return Err(AppenderError::NoConnection);
+        // As many others wait already as connections can be spared.
+        let Ok(Ok(_place)) = timeout(patience, self.waiting.acquire()).await else {
+            return Err(AppenderError::SessionBusy);
         };
-        let client = self.pool.get().await;
-        let client = client.map_err(|_| AppenderError::NoConnection)?;
-        let deadline = Instant::now() + ANSWER_WITHIN;
-        let appending = async {
-            match events {
-                [event] => append::enqueue(&**client, stream, event)
-                    .await
-                    .map(|one| vec![one]),
-                events => append::enqueue_many(&**client, stream, events).await,
-            }
-        };
-        let enqueued = within(&client, &self.database, deadline, appending).await;
-        if matches!(&enqueued, Err(error) if error.is_outcome_unknown()) {
-            // What it still does is nobody else's to wait for.
-            drop(deadpool_postgres::Object::take(client));
-        }
-        Ok(enqueued?)
-    }
-
-    /// Waits for this process's other calls that go alone to these sessions.
-    async fn pass(&self, stream: &str, events: &[NewEvent<'_>]) -> Vec<OwnedMutexGuard<()>> {
-        let mut sessions: Vec<&str> = events.iter().map(|event| event.session).collect();
-        // In one order, so that two calls never wait for each other.
-        sessions.sort_unstable();
-        sessions.dedup();
-        let mut passed = Vec::with_capacity(sessions.len());
-        for session in sessions {
-            passed.push(self.gates.pass(stream, session).await);
-        }
-        passed
-    }
-
-    fn is_shut(&self, stream: &str, events: &[NewEvent<'_>]) -> bool {
-        let mut events = events.iter();
-        events.any(|event| self.gates.is_shut(stream, event.session))
+        self.fly_and_wait(stream, events).await
     }
 }

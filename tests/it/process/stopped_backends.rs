@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use lanekeeper::store::{Database, pool};
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::plant::{LIMIT, Plant};
@@ -237,4 +239,23 @@ async fn a_worker_whose_doorbell_connection_does_not_answer_opens_another() {
     assert_eq!(worker.stop().await.code(), Some(0));
     drop(plant);
     server.stop().await;
+}
+
+/// Whoever asks the pool would wait for as long as the process is stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooled_connection_that_does_not_answer_is_replaced_within_the_pools_patience() {
+    let plant = Plant::new(Duration::ZERO).await;
+    let database: Database = plant.url.parse().unwrap();
+    let database = database.with(|driver| {
+        driver.application_name("pooled");
+    });
+    let pool = pool::build(&database, 1, Duration::from_millis(500)).unwrap();
+    drop(pool.get().await.unwrap());
+    // One that was just used is trusted.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let stopped = Stopped::of(&plant, "pooled", 1).await;
+    let asked = timeout(Duration::from_secs(10), pool.get()).await;
+    let client = asked.expect("it is not waited for").unwrap();
+    let row = client.query_one("SELECT pg_backend_pid()", &[]).await;
+    assert_ne!(row.unwrap().get::<_, i32>(0), stopped.0[0]);
 }
