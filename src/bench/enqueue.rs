@@ -77,10 +77,10 @@ const fn one(clients: usize, worker: Presence, target: Option<f64>) -> Case {
     }
 }
 
-const fn callers(clients: usize, target: Option<f64>) -> Case {
+const fn callers(clients: usize) -> Case {
     Case {
         way: Way::Appender,
-        ..one(clients, Presence::None, target)
+        ..one(clients, Presence::None, None)
     }
 }
 
@@ -98,8 +98,8 @@ pub const CASES: [Case; 10] = [
     one(1, Presence::None, Some(0.75)),
     one(1, Presence::Idle, None),
     one(1, Presence::Busy, None),
-    callers(8, Some(0.75)),
-    callers(64, None),
+    callers(8),
+    callers(64),
     bulk(1),
     bulk(4),
 ];
