@@ -186,7 +186,7 @@ async fn series_over_sessions_and_backlogs_stand_beside_the_row_queue() {
 #[tokio::test]
 async fn enqueues_are_measured_beside_ten_busy_workers_too() {
     let lines = bench(&["enqueue", "--seconds=0.05", "--busy-sessions=2"]).await;
-    assert_eq!(lines.len(), 10);
+    assert_eq!(lines.len(), 12);
     for line in &lines {
         assert_comparison(line, None);
     }
