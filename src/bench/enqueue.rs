@@ -13,7 +13,9 @@ use super::measure::{Pairs, per_second};
 use super::report::{Comparison, Line};
 use super::sink::{PACED, Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, prepare, progress};
+use crate::config::HttpConfig;
 use crate::engine::Worker;
+use crate::http::events::POOL_WITHIN;
 use crate::store::append::NewEvent;
 use crate::store::appender::Appender;
 use crate::store::pool;
@@ -24,9 +26,6 @@ const SESSIONS: usize = 125;
 /// Of each run.
 const SECONDS: f64 = 2.0;
 const EVENT_TYPE: &str = "message";
-/// Of the appender: what a worker has for requests by default.
-const POOL_SIZE: usize = 4;
-const POOL_WITHIN: Duration = Duration::from_secs(2);
 /// Keeps a worker busy, a few thousand deliveries a second, for as long as a case takes.
 const BUSY: Backlog = Backlog {
     sessions: 64,
@@ -179,7 +178,9 @@ impl Case {
             return Ok(None);
         }
         let database = scratch.database();
-        let pool = pool::build(&database, POOL_SIZE, POOL_WITHIN).map_err(BenchError::Pool)?;
+        // As a worker has it for requests by default.
+        let size = HttpConfig::default().pool_size;
+        let pool = pool::build(&database, size, POOL_WITHIN).map_err(BenchError::Pool)?;
         Ok(Some(Appender::new(pool, database)))
     }
 

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::{Database, lane_connection};
 
-/// A connection that was used within this time is taken to be alive, unless its end was noticed: a question more before
-/// each statement would double what a short one takes.
+/// A connection that was used within this time is taken to be alive, unless its end was noticed: to ask before each
+/// statement would be a round trip more.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
 /// Makes a pool; it connects when it is first asked. Nobody waits longer than `patience` for a connection.

@@ -1,6 +1,6 @@
 //! Transactions that wait for nothing for long, and the calls that they carry.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Deref;
 
 use deadpool_postgres::{Object, PoolError};
@@ -135,25 +135,24 @@ impl Inner {
             .map(|(stream, event)| (stream, event.session))
             .collect();
         let sessions: Vec<_> = sessions.into_iter().collect();
-        let held: HashSet<(String, String)> = match self.held(&sessions).await {
-            Ok(held) => held
-                .into_iter()
-                .map(|(stream, session)| (stream.to_owned(), session.to_owned()))
-                .collect(),
+        let held = self.held(&sessions).await.unwrap_or_else(|error| {
             // Then each call finds out by itself.
-            Err(error) => {
-                tracing::debug!(
-                    error = &*error,
-                    "it is not known for which sessions a group of appends waited"
-                );
-                HashSet::new()
-            }
-        };
-        calls.into_iter().partition(|call| {
-            call.events().any(|(stream, event)| {
-                held.contains(&(stream.to_owned(), event.session.to_owned()))
-            })
-        })
+            tracing::debug!(
+                error = &*error,
+                "it is not known for which sessions a group of appends waited"
+            );
+            Vec::new()
+        });
+        let held: HashSet<(&str, &str)> = held.into_iter().collect();
+        let is_held =
+            |(stream, event): (&str, NewEvent<'_>)| held.contains(&(stream, event.session));
+        let mut waits: VecDeque<bool> = calls
+            .iter()
+            .map(|call| call.events().any(is_held))
+            .collect();
+        calls
+            .into_iter()
+            .partition(|_| waits.pop_front().unwrap_or(false))
     }
 
     async fn held<'a>(
@@ -214,7 +213,13 @@ impl Inner {
     }
 
     async fn borrow(&self) -> Result<Borrowed, PoolError> {
-        Ok(Borrowed(Some(self.pool.get().await?)))
+        let client = self.pool.get().await.inspect_err(|error| {
+            tracing::debug!(
+                error = error as &dyn std::error::Error,
+                "no connection for an append"
+            );
+        })?;
+        Ok(Borrowed(Some(client)))
     }
 }
 

@@ -23,7 +23,7 @@ use self::gate::Gates;
 use super::Database;
 use super::append::{AppendError, Enqueued, NewEvent};
 
-/// Transactions under way at once: while one waits for the disk, the next one runs. More of them only make the groups smaller.
+/// Transactions under way at once: while one waits for the disk, the next one runs. With more of them groups are smaller.
 const FLIGHTS: usize = 2;
 /// Calls in one transaction.
 const MOST_CALLS: usize = 64;
