@@ -22,7 +22,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497494367205588992 + task;
 -- The partition of one UTC day. Attaching takes SHARE UPDATE EXCLUSIVE on the log: appends and
 -- reads go on meanwhile. Returns false where it exists already.
 CREATE FUNCTION lanekeeper.create_event_partition(day date) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = ''
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_name text := 'event_' || to_char(day, 'YYYYMMDD');
@@ -44,7 +44,7 @@ $$;
 -- Today's partition, and from an hour before midnight on tomorrow's: every append, fetch and settlement
 -- looks into all partitions from its lane's day on, so that none is made earlier than it is needed.
 CREATE FUNCTION lanekeeper.create_event_partitions() RETURNS bigint
-LANGUAGE sql SET search_path = ''
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT count(*) FILTER (WHERE lanekeeper.create_event_partition(d.day))
     FROM (
@@ -61,7 +61,7 @@ CREATE FUNCTION lanekeeper.newest_event(
     IN p_session_id bigint, IN p_today date,
     OUT seq bigint, OUT day date, OUT priority smallint
 )
-LANGUAGE plpgsql STABLE SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_tail bigint;
@@ -86,7 +86,7 @@ $$;
 CREATE FUNCTION lanekeeper.create_lanes(
     session_ids bigint[], newest bigint[], p_stream_id int, p_lanes_version bigint, today date
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     WITH wanted AS MATERIALIZED (
@@ -129,7 +129,7 @@ $$;
 -- `SET lanekeeper.notify = off` leaves it out (a transaction that will be prepared must not
 -- notify): workers then find the event at their next poll.
 CREATE FUNCTION lanekeeper.ring() RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock())
@@ -141,7 +141,7 @@ $$;
 
 -- Puts a priority on the list of those in use, which a claim walks from the highest.
 CREATE FUNCTION lanekeeper.remember_priority(p_priority smallint) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM lanekeeper.priority_level AS l WHERE l.priority = p_priority) THEN
@@ -172,7 +172,7 @@ $$;
 
 -- The payload's size in bytes, refused where it is over the stream's limit.
 CREATE FUNCTION lanekeeper.checked_size(p_ord bigint, p_payload jsonb, p_max_bytes int) RETURNS int
-LANGUAGE plpgsql IMMUTABLE SET search_path = ''
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_size int := octet_length(p_payload::text);
@@ -192,7 +192,7 @@ $$;
 -- the key includes the day, so every day that the unseen event may be in is tried.
 CREATE FUNCTION lanekeeper.refuse_stale_snapshot(p_session_id bigint, p_seq bigint, p_newest_day date, p_today date)
 RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_day date := p_newest_day;
@@ -216,7 +216,7 @@ $$;
 
 -- Why a stream was not found, as the error that all append functions raise.
 CREATE FUNCTION lanekeeper.raise_unknown_stream(p_stream text) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'LK003',
@@ -241,7 +241,7 @@ CREATE FUNCTION lanekeeper.enqueue(
     OUT seq bigint,
     OUT duplicate boolean
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -413,7 +413,7 @@ $$;
 -- Locks all sessions in the order of their names first: bulk calls never deadlock each other.
 CREATE FUNCTION lanekeeper.enqueue_many(stream text, events jsonb)
 RETURNS TABLE (message_id uuid, seq bigint, duplicate boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -609,7 +609,7 @@ $$;
 -- NULL when there is none after `p_after_session`.
 CREATE FUNCTION lanekeeper.add_lanes(p_subscription_id int, p_after_session bigint, p_limit int)
 RETURNS bigint
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_stream_id int;
@@ -648,7 +648,7 @@ $$;
 
 -- A8: true where this consumer has handled the message before; the first call remembers it.
 CREATE FUNCTION lanekeeper.seen(consumer text, session text, message_id uuid) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = ''
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     INSERT INTO lanekeeper.seen_message (consumer, session, message_id)

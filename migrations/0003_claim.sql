@@ -26,7 +26,7 @@ CREATE FUNCTION lanekeeper.claim(
     session_id bigint, session text, version bigint, cursor bigint, cursor_day date,
     attempts int, crashes int, retry_in_ms bigint, parked boolean
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -182,7 +182,7 @@ CREATE FUNCTION lanekeeper.settle(
     p_outcome_ords int[], p_outcome_seqs bigint[], p_outcome_kinds text[], p_outcome_replaced_by bigint[],
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[]
 ) RETURNS TABLE (lane_id bigint, result smallint)
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -292,7 +292,7 @@ $$;
 CREATE FUNCTION lanekeeper.mark(
     p_lanes bigint[], p_routes int[], p_priorities smallint[], p_dues timestamptz[], p_token_ids bigint[], p_delay_ms bigint
 ) RETURNS TABLE (lane_id bigint, due_at timestamptz, token_id bigint)
-LANGUAGE sql SET search_path = ''
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     WITH gone AS (
         DELETE FROM lanekeeper.ready AS r
@@ -312,7 +312,7 @@ $$;
 -- its connections have been ended (terminate_frozen), without a charge.
 CREATE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
 RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -443,7 +443,7 @@ $$;
 --
 -- A loop, because a plan may evaluate the terminating function before the other conditions.
 CREATE FUNCTION lanekeeper.terminate_frozen(p_after_ms bigint) RETURNS TABLE (worker_id bigint, backend_pid int, silent_ms bigint)
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

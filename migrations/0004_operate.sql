@@ -17,7 +17,7 @@ CREATE TABLE lanekeeper.operation (
 -- The oldest event of a lane that is not settled: what retry and skip act on.
 CREATE FUNCTION lanekeeper.lane_head(p_session_id bigint, p_cursor bigint, p_day date, p_events text[])
 RETURNS bigint
-LANGUAGE sql STABLE SET search_path = ''
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT e.seq FROM lanekeeper.event AS e
     WHERE e.session_id = p_session_id AND e.seq > p_cursor AND e.day >= p_day
@@ -32,7 +32,7 @@ $$;
 CREATE FUNCTION lanekeeper.change_lane(
     p_lane_id bigint, p_action text, p_reason text DEFAULT NULL, p_head bigint DEFAULT NULL
 ) RETURNS text
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '5s'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_lane     record;
@@ -110,7 +110,7 @@ $$;
 -- Stops (with a reason) or restarts (with NULL) the delivery of a subscription. False where it is
 -- not there or was so already.
 CREATE FUNCTION lanekeeper.pause_subscription(p_name text, p_reason text) RETURNS boolean
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_id int;
@@ -131,7 +131,7 @@ $$;
 
 -- Marks a dead letter as dealt with. False where it was already, or is not there.
 CREATE FUNCTION lanekeeper.drop_dead_letter(p_dead_id bigint, p_reason text) RETURNS boolean
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     UPDATE lanekeeper.dead AS d SET resolution = 'dropped', resolved_at = clock_timestamp()
@@ -239,7 +239,7 @@ ORDER BY w.worker_id, w.version DESC;
 -- that have no newer event goes to session_tail first. Nothing is appended to a day that has passed,
 -- so only the drop itself needs the lock. Returns dropped | needed | busy.
 CREATE FUNCTION lanekeeper.drop_event_partition(p_day date) RETURNS text
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '200ms'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $$
 DECLARE
     v_name   text := 'event_' || to_char(p_day, 'YYYYMMDD');
@@ -286,7 +286,7 @@ CREATE FUNCTION lanekeeper.keep_house(
     p_retention_days int, p_dedupe_days int,
     OUT partitions_created bigint, OUT partitions_dropped bigint, OUT partitions_kept bigint, OUT keys_forgotten bigint
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;

@@ -76,7 +76,7 @@ CREATE FUNCTION lanekeeper.claim(
     OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT bounds timestamptz[], OUT due_in_ms bigint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -262,7 +262,7 @@ CREATE FUNCTION lanekeeper.settle(
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[],
     OUT ords int[], OUT results smallint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -367,7 +367,7 @@ $$;
 CREATE FUNCTION lanekeeper.mark(
     p_lanes bigint[], p_routes int[], p_priorities smallint[], p_tokens tid[], p_token_ids bigint[], p_delay_ms bigint
 ) RETURNS TABLE (lane_id bigint, token tid, token_id bigint)
-LANGUAGE sql SET search_path = ''
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     WITH gone AS (
         DELETE FROM lanekeeper.ready AS r

@@ -56,7 +56,7 @@ CREATE INDEX agent_session_running ON lanekeeper.agent_session (session_id) WHER
 -- Indexes: stream's and session's unique names, agent_session's primary key. Rows: one.
 CREATE FUNCTION lanekeeper.observe_hook(p_stream text, p_session text, p_seq bigint, p_at timestamptz, p_observed jsonb)
 RETURNS boolean
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v         lanekeeper.agent_session%ROWTYPE;

@@ -12,7 +12,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497495466717216768;
 
 -- The number of a transaction whose low 32 bits are known: the nearest to p_next.
 CREATE FUNCTION lanekeeper.xact_number(p_xid xid, p_next bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = ''
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT p_next - CASE WHEN b.behind < 2147483648 THEN b.behind ELSE b.behind - 4294967296 END
     FROM (SELECT ((p_next - p_xid::text::bigint) % 4294967296 + 4294967296) % 4294967296 AS behind) AS b
@@ -27,7 +27,7 @@ $$;
 -- A number that this server has not reached came with a dump of another one, of whose transactions none
 -- goes on here.
 CREATE FUNCTION lanekeeper.seen_by_every_snapshot(p_xact xid8) RETURNS boolean
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_xact bigint := p_xact::text::bigint;
@@ -45,7 +45,7 @@ $$;
 -- Whether every transaction of this database that took its number before p_xact, which is over, is over
 -- too: prepared ones as well. What they wrote is seen by the caller's next statement.
 CREATE FUNCTION lanekeeper.over_before(p_xact xid8) RETURNS boolean
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_xact bigint := p_xact::text::bigint;
@@ -104,7 +104,7 @@ SELECT DISTINCT s.stream_id FROM lanekeeper.subscription AS s WHERE s.removed_at
 CREATE FUNCTION lanekeeper.add_missing_lanes(
     IN p_stream_id int, IN p_subscription_id int, IN p_session_ids bigint[], OUT added bigint, OUT passed_over bigint
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_version bigint;
@@ -157,7 +157,7 @@ $$;
 -- when there is none after `p_after_session`. A session that a producer is at is left to housekeeping.
 CREATE OR REPLACE FUNCTION lanekeeper.add_lanes(p_subscription_id int, p_after_session bigint, p_limit int)
 RETURNS bigint
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_stream_id int;
@@ -196,7 +196,7 @@ $$;
 CREATE FUNCTION lanekeeper.lane_is_due(
     p_session_id bigint, p_cursor bigint, p_cursor_day date, p_types text[]
 ) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = ''
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN EXISTS (
@@ -219,7 +219,7 @@ CREATE FUNCTION lanekeeper.finish_changes(
     OUT unfinished bigint, OUT more boolean,
     OUT sessions_walked bigint, OUT lanes_woken bigint
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_change record;
@@ -322,7 +322,7 @@ $$;
 -- and take the liveness lock of a worker that stays.
 CREATE OR REPLACE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
 RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -463,7 +463,7 @@ CREATE TABLE lanekeeper.leaving_day (
 -- Whether a lane still needs an event of a day: one that it has not delivered, or that a subscription
 -- from the earliest event is to get where the lane is yet to be added.
 CREATE FUNCTION lanekeeper.day_is_needed(p_day date) RETURNS boolean
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_needed boolean;
@@ -508,7 +508,7 @@ $$;
 -- day (a producer may have appended to it before it passed, and not committed), and no apply changes
 -- what a lane is to get. Only the drop itself locks the log. Returns dropped | needed | busy.
 CREATE OR REPLACE FUNCTION lanekeeper.drop_event_partition(p_day date) RETURNS text
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '200ms'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $$
 DECLARE
     v_name  text := 'event_' || to_char(p_day, 'YYYYMMDD');
@@ -570,7 +570,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.keep_house(
     p_retention_days int, p_dedupe_days int,
     OUT partitions_created bigint, OUT partitions_dropped bigint, OUT partitions_kept bigint, OUT keys_forgotten bigint
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
@@ -631,7 +631,7 @@ CREATE FUNCTION lanekeeper.forget_records(
     IN p_outcome_days int, IN p_history_days int, IN p_dead_letter_days int, IN p_limit int,
     OUT outcomes bigint, OUT histories bigint, OUT dead_letters bigint
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     v_now    timestamptz := clock_timestamp();
@@ -703,7 +703,7 @@ INSERT INTO lanekeeper.session_round DEFAULT VALUES;
 -- Whether a session has lanes and nothing else: no event, no retry, no operator's doing, no record, and
 -- none of its lanes has moved for so many days.
 CREATE FUNCTION lanekeeper.session_may_rest(p_session_id bigint, p_days int) RETURNS boolean
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN NOT EXISTS (SELECT FROM lanekeeper.event AS e WHERE e.session_id = p_session_id)
@@ -736,7 +736,7 @@ $$;
 CREATE FUNCTION lanekeeper.rest_sessions(
     IN p_days int, IN p_sessions int, OUT marked bigint, OUT rested bigint, OUT more boolean
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_xact    xid8;

@@ -29,7 +29,7 @@ RETURN ('0' || to_hex(((date_part('epoch', p_at) * 1000)::bigint << 16) | 28672 
 CREATE OR REPLACE FUNCTION lanekeeper.create_lanes(
     session_ids bigint[], newest bigint[], p_stream_id int, p_lanes_version bigint, today date
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     WITH lacking AS MATERIALIZED (
@@ -75,7 +75,7 @@ $$;
 -- that day, where no worker is there to make it: made after midnight, it would hold up every producer until
 -- the transaction that made it ends. Never waits, and does nothing while somebody else is at it.
 CREATE FUNCTION lanekeeper.create_event_partition_ahead(p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '10ms'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms'
 AS $$
 DECLARE
     v_tomorrow date := (p_now AT TIME ZONE 'UTC')::date + 1;
@@ -95,7 +95,7 @@ $$;
 
 -- Why an element of a bulk call is too large, as the error that says so.
 CREATE FUNCTION lanekeeper.refuse_size(p_ord bigint, p_size int, p_max_bytes int) RETURNS int
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'LK005',
@@ -110,7 +110,7 @@ CREATE FUNCTION lanekeeper.check_event(
     p_stream text, p_session text, p_event_type text, p_payload jsonb, p_dedupe_key text, p_priority smallint,
     p_headers jsonb, p_size int
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_max_bytes int;
@@ -148,7 +148,7 @@ $$;
 -- Finds or creates the session, takes its append lock and adds the lanes that it lacks. For what an
 -- append does not meet every time: a new session, and a session after a subscription was added.
 CREATE FUNCTION lanekeeper.open_session(IN p_stream text, IN p_session text, OUT session_id bigint, OUT locked_at timestamptz)
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -198,7 +198,7 @@ CREATE FUNCTION lanekeeper.remember_keys(
     IN p_stream text, IN p_session_id bigint, IN p_message_id uuid, IN p_given_id uuid, IN p_dedupe_key text, IN p_seq bigint,
     OUT message_id uuid, OUT seq bigint
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -247,7 +247,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.enqueue(
     OUT seq bigint,
     OUT duplicate boolean
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -408,7 +408,7 @@ $$;
 -- walked beside it: nothing is joined by name, and no payload is sorted or kept aside.
 CREATE OR REPLACE FUNCTION lanekeeper.enqueue_many(stream text, events jsonb)
 RETURNS TABLE (message_id uuid, seq bigint, duplicate boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -40,7 +40,7 @@ ALTER TABLE lanekeeper.progress SET (fillfactor = 50);
 
 -- The requeued dead letter of a lane that comes first. Index: dead_requeued. Rows: one.
 CREATE FUNCTION lanekeeper.next_letter(IN p_lane_id bigint, OUT dead_id bigint, OUT seq bigint, OUT after_seq bigint)
-LANGUAGE sql STABLE SET search_path = ''
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.dead_id, d.seq, d.after_seq FROM lanekeeper.dead AS d
     WHERE d.lane_id = p_lane_id AND d.after_seq IS NOT NULL
@@ -49,7 +49,7 @@ $$;
 
 -- What a lane delivers next: an event, or a requeued dead letter. NULL: nothing is left.
 CREATE FUNCTION lanekeeper.lane_front(IN p_lane_id bigint, OUT seq bigint, OUT dead_id bigint)
-LANGUAGE plpgsql STABLE SET search_path = ''
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_letter record;
@@ -72,7 +72,7 @@ $$;
 
 -- Takes a lane's lock until the transaction ends; the caller's lock_timeout bounds the wait.
 CREATE FUNCTION lanekeeper.lock_lane(p_lane_id bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(lanekeeper.lane_lock(p_lane_id));
@@ -87,7 +87,7 @@ $$;
 -- now, or an event, it is tried at once, from its first attempt on; what was in front before starts anew
 -- when its turn comes. The caller has the lane's lock.
 CREATE FUNCTION lanekeeper.replace_letters(p_lane_id bigint, p_front_changed boolean) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_progress lanekeeper.progress%ROWTYPE;
@@ -124,7 +124,7 @@ $$;
 CREATE FUNCTION lanekeeper.requeue_dead_letters(
     p_dead_ids bigint[], p_at_end boolean DEFAULT false, p_reason text DEFAULT NULL
 ) RETURNS TABLE (dead_id bigint, result text)
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '5s'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -206,7 +206,7 @@ $$;
 -- Marks a dead letter as dealt with. False where it was already, or is not there. One that is requeued is
 -- not delivered then; a running delivery is waited for up to 5 s. SQLSTATE: LK007 lane busy.
 CREATE OR REPLACE FUNCTION lanekeeper.drop_dead_letter(p_dead_id bigint, p_reason text) RETURNS boolean
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '5s'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_lane_id bigint;
@@ -246,7 +246,7 @@ $$;
 CREATE OR REPLACE FUNCTION lanekeeper.change_lane(
     p_lane_id bigint, p_action text, p_reason text DEFAULT NULL, p_head bigint DEFAULT NULL
 ) RETURNS text
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '5s'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_lane     record;
@@ -332,7 +332,7 @@ $$;
 -- and take the liveness lock of a worker that stays.
 CREATE OR REPLACE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
 RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -557,7 +557,7 @@ CREATE FUNCTION lanekeeper.settle_letters(
     p_lanes bigint[], p_versions bigint[], p_hit boolean[], p_ords int[], p_kinds text[], p_dead_ids bigint[],
     p_errors text[], p_attempts int[], p_crashes int[]
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_lane_id bigint;
@@ -619,7 +619,7 @@ CREATE FUNCTION lanekeeper.claim(
     OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT bounds timestamptz[], OUT bound_ids bigint[], OUT due_in_ms bigint[], OUT requeued_after bigint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -827,7 +827,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.settle(
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[],
     OUT ords int[], OUT results smallint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

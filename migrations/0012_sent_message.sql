@@ -29,7 +29,7 @@ CREATE INDEX sent_message_by_age ON lanekeeper.sent_message (sent_at);
 -- limit was reached.
 -- Index: sent_message_by_age. Rows: at most p_limit.
 CREATE FUNCTION lanekeeper.forget_sent_messages(p_days int, p_limit int) RETURNS bigint
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     v_before timestamptz := clock_timestamp() - p_days * interval '1 day';

@@ -32,7 +32,7 @@ ALTER TABLE lanekeeper.progress ADD COLUMN step smallint NOT NULL DEFAULT 0;
 -- now, or an event, it is tried at once, from its first attempt on; what was in front before starts anew
 -- when its turn comes. The caller has the lane's lock.
 CREATE OR REPLACE FUNCTION lanekeeper.replace_letters(p_lane_id bigint, p_front_changed boolean) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_progress lanekeeper.progress%ROWTYPE;
@@ -69,7 +69,7 @@ $$;
 CREATE OR REPLACE FUNCTION lanekeeper.change_lane(
     p_lane_id bigint, p_action text, p_reason text DEFAULT NULL, p_head bigint DEFAULT NULL
 ) RETURNS text
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '5s'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_lane     record;
@@ -159,7 +159,7 @@ $$;
 -- and take the liveness lock of a worker that stays.
 CREATE OR REPLACE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
 RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -302,7 +302,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.settle_letters(
     p_lanes bigint[], p_versions bigint[], p_hit boolean[], p_ords int[], p_kinds text[], p_dead_ids bigint[],
     p_errors text[], p_attempts int[], p_crashes int[]
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_lane_id bigint;
@@ -364,7 +364,7 @@ CREATE FUNCTION lanekeeper.claim_lanes(
     OUT places int[], OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT requeued_after bigint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -580,7 +580,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.claim(
     OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT bounds timestamptz[], OUT bound_ids bigint[], OUT due_in_ms bigint[], OUT requeued_after bigint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_claimed record;
@@ -654,7 +654,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.settle(
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[],
     OUT ords int[], OUT results smallint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -20,7 +20,7 @@ CREATE UNIQUE INDEX archived_day_in_log ON lanekeeper.archived_day (day) WHERE d
 
 -- Days past retention that have events and no file, the oldest first. Rows: one a day of the log.
 CREATE FUNCTION lanekeeper.days_to_archive(p_retention_days int) RETURNS SETOF date
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_day date;
@@ -67,7 +67,7 @@ DROP FUNCTION lanekeeper.drop_event_partition(date);
 -- has every event of it, which is counted under the same lock.
 -- Returns dropped | needed | busy | unarchived.
 CREATE FUNCTION lanekeeper.drop_event_partition(p_day date, p_archived boolean DEFAULT false) RETURNS text
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '200ms'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $$
 DECLARE
     v_name   text := 'event_' || to_char(p_day, 'YYYYMMDD');
@@ -143,7 +143,7 @@ CREATE FUNCTION lanekeeper.keep_house(
     IN p_retention_days int, IN p_dedupe_days int, IN p_archived boolean DEFAULT false,
     OUT partitions_created bigint, OUT partitions_dropped bigint, OUT partitions_kept bigint, OUT keys_forgotten bigint
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;

@@ -16,7 +16,7 @@ CREATE FUNCTION lanekeeper.first_tokens(
     OUT due_at timestamptz[], OUT token_ids bigint[], OUT lane_ids bigint[],
     OUT asked_at timestamptz, OUT oldest_open bigint, OUT own_transaction bigint, OUT server text
 )
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -41,7 +41,7 @@ FROM lanekeeper.event AS e WHERE e.day >= '2000-01-01'::date;
 -- waits: where transactions that have appended are open each time, it stays as it is until the next call.
 -- Returns whether it was moved.
 CREATE FUNCTION lanekeeper.move_recent() RETURNS boolean
-LANGUAGE plpgsql SET search_path = '' SET lock_timeout = '50ms'
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
 AS $$
 DECLARE
     v_since date := (clock_timestamp() AT TIME ZONE 'UTC')::date - 1;
@@ -78,7 +78,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.newest_event(
     IN p_session_id bigint, IN p_today date,
     OUT seq bigint, OUT day date, OUT priority smallint
 )
-LANGUAGE plpgsql STABLE SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_tail  bigint;
@@ -116,7 +116,7 @@ $$;
 
 -- Raises 55000 where the recent part of the log does not begin by that day.
 CREATE FUNCTION lanekeeper.require_recent(p_day date) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = ''
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM lanekeeper.recent_since AS r WHERE r.since <= p_day) THEN
@@ -129,7 +129,7 @@ $$;
 
 -- When the first event behind the cursor was appended. Index: event's primary key.
 CREATE FUNCTION lanekeeper.first_event_at(p_session_id bigint, p_cursor bigint, p_cursor_day date) RETURNS timestamptz
-LANGUAGE plpgsql STABLE SET search_path = ''
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM lanekeeper.recent_since AS r WHERE r.since <= p_cursor_day) THEN
@@ -149,7 +149,7 @@ $$;
 CREATE OR REPLACE FUNCTION lanekeeper.has_matching(
     p_session_id bigint, p_cursor bigint, p_cursor_day date, p_newest bigint, p_types text[]
 ) RETURNS boolean
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM lanekeeper.recent_since AS r WHERE r.since <= p_cursor_day) THEN
@@ -168,7 +168,7 @@ $$;
 -- Finds or creates the session, takes its append lock and adds the lanes that it lacks. For what an
 -- append does not meet every time: a new session, and a session after a subscription was added.
 CREATE OR REPLACE FUNCTION lanekeeper.open_session(IN p_stream text, IN p_session text, OUT session_id bigint, OUT locked_at timestamptz)
-LANGUAGE plpgsql SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -232,7 +232,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.enqueue(
     OUT seq bigint,
     OUT duplicate boolean
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -401,7 +401,7 @@ $$;
 -- walked beside it: nothing is joined by name, and no payload is sorted or kept aside.
 CREATE OR REPLACE FUNCTION lanekeeper.enqueue_many(stream text, events jsonb)
 RETURNS TABLE (message_id uuid, seq bigint, duplicate boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -699,7 +699,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.claim_lanes(
     OUT places int[], OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT requeued_after bigint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -935,7 +935,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.settle(
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[],
     OUT ords int[], OUT results smallint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -49,7 +49,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.enqueue(
     OUT seq bigint,
     OUT duplicate boolean
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -218,7 +218,7 @@ $$;
 -- walked beside it: nothing is joined by name, and no payload is sorted or kept aside.
 CREATE OR REPLACE FUNCTION lanekeeper.enqueue_many(stream text, events jsonb)
 RETURNS TABLE (message_id uuid, seq bigint, duplicate boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -523,7 +523,7 @@ CREATE FUNCTION lanekeeper.claim_lanes(
     OUT places int[], OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT requeued_after bigint[], OUT progress_places tid[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -805,7 +805,7 @@ CREATE FUNCTION lanekeeper.settle(
     p_progress_places tid[] DEFAULT '{}',
     OUT ords int[], OUT results smallint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -22,7 +22,7 @@ ALTER TABLE lanekeeper.progress ALTER COLUMN lane_id SET (n_distinct = -0.02);
 --
 -- A loop, because a plan may evaluate the terminating function before the other conditions.
 CREATE OR REPLACE FUNCTION lanekeeper.terminate_frozen(p_after_ms bigint) RETURNS TABLE (worker_id bigint, backend_pid int, silent_ms bigint)
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

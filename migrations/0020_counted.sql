@@ -37,7 +37,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.claim_lanes(
     OUT places int[], OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT requeued_after bigint[], OUT progress_places tid[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -294,7 +294,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.settle_letters(
     p_lanes bigint[], p_versions bigint[], p_hit boolean[], p_ords int[], p_kinds text[], p_dead_ids bigint[],
     p_errors text[], p_attempts int[], p_crashes int[]
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_lane_id bigint;

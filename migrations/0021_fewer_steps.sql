@@ -47,7 +47,7 @@ CREATE FUNCTION lanekeeper.claim(
     OUT places int[], OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
     OUT requeued_after bigint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -342,7 +342,7 @@ CREATE FUNCTION lanekeeper.finish(
     p_tokens tid[], p_token_ids bigint[],
     OUT ords int[], OUT results smallint[]
 )
-LANGUAGE plpgsql SET search_path = ''
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

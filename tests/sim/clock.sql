@@ -22,7 +22,7 @@ BEGIN
     PERFORM set_config('search_path', 'pg_catalog', true);
     SELECT array_agg(format('ALTER FUNCTION %s SET search_path = sim, pg_catalog', p.oid::regprocedure)), count(*)
     INTO v_statements, v_functions
-    FROM pg_proc AS p WHERE p.pronamespace = 'lanekeeper'::regnamespace AND 'search_path=""' = ANY (p.proconfig);
+    FROM pg_proc AS p WHERE p.pronamespace = 'lanekeeper'::regnamespace AND 'search_path=pg_catalog, pg_temp' = ANY (p.proconfig);
     SELECT v_statements || array_agg(format('CREATE OR REPLACE VIEW lanekeeper.%I AS %s', c.relname, pg_get_viewdef(c.oid))),
            count(*)
     INTO v_statements, v_views

@@ -10,6 +10,7 @@ mod loaded;
 mod places;
 mod plans;
 mod recent;
+mod search_path;
 mod snapshot;
 mod status;
 mod steps;

@@ -68,7 +68,7 @@ async fn waits_before(bed: &Bed, lock: &str) {
         .batch_execute(&format!(
             "ALTER FUNCTION lanekeeper.{lock}(bigint) RENAME TO {lock}_itself;
              CREATE FUNCTION lanekeeper.{lock}(id bigint) RETURNS bigint
-             LANGUAGE plpgsql SET search_path = '' AS $$
+             LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
              BEGIN
                  IF current_setting('test.waits', true) = 'on' THEN
                      PERFORM pg_advisory_xact_lock_shared(1);
