@@ -1,21 +1,78 @@
 //! Lanekeeper delivers the events of AI-agent sessions: durably, at least once, strictly in order
 //! inside a session, from any number of worker replicas over one PostgreSQL.
+//!
+//! What a program needs that has it as a library. Each name comes from the crate that owns it; what is not named
+//! here is no promise.
+//!
+//! | to | take |
+//! |---|---|
+//! | append events, in a transaction of one's own | [`append`] |
+//! | append from many tasks at once | [`append::Appender`] |
+//! | append over a worker's HTTP API, within a deadline | [`producer`] |
+//! | deliver | [`Worker`], with a [`DestinationSource`] |
+//! | deliver to something new | [`Adapter`] |
+//! | handle events in their settlement's transaction | [`Handler`] |
+//! | say what is delivered where | [`subscription`] |
 
-pub mod adapter;
-pub mod bench;
-pub mod cli;
-pub mod config;
-pub mod crash_point;
-pub mod dev;
-pub mod engine;
-pub mod event;
-pub mod http;
-pub mod limit;
-pub mod mutation;
-pub mod remote;
-pub mod spool;
-pub mod store;
-pub mod stream;
-pub mod subscription;
-pub mod telemetry;
-mod toml_file;
+/// Appending events to Postgres.
+pub mod append {
+    pub use lanekeeper_postgres::append::{
+        AppendError, Enqueued, Fate, NewEvent, enqueue, enqueue_array, enqueue_many,
+    };
+    pub use lanekeeper_postgres::appender::{Appender, AppenderError};
+}
+
+/// Appending events to Postgres or over a worker's HTTP API, within a deadline.
+pub mod producer {
+    pub use lanekeeper_producer::remote::{Remote, RemoteError, SettingsError};
+    pub use lanekeeper_producer::{Producer, ProducerError, Way};
+}
+
+/// The database: where it is, its schema, its connections.
+pub mod postgres {
+    pub use lanekeeper_postgres::connection::{ConnectionStringError, SslMode, SslParameters};
+    pub use lanekeeper_postgres::migrate::{MigrateError, migrate};
+    pub use lanekeeper_postgres::{Database, ErrorClass, Refusal, StoreError};
+}
+
+/// Subscriptions: the model, their file, and what a worker loads of them.
+pub mod subscription {
+    pub use lanekeeper_core::subscription::{
+        Change, ChangeKind, Current, Definition, Events, Exhaustion, FileError, Limit, Plan,
+        Problem, Retry, Start, StreamDefinition,
+    };
+    pub use lanekeeper_postgres::subscription::{
+        Applied, ApplyError, Backfill, BuiltInError, Done, Subscription, add_lanes, apply, install,
+        load, remove,
+    };
+    pub use lanekeeper_subscription::SubscriptionFile;
+}
+
+/// The adapters that Lanekeeper brings.
+pub mod adapters {
+    pub use lanekeeper_adapters::{
+        Environment, KINDS, SecretError, SettingsError, Signer, build, check,
+    };
+}
+
+/// The session registry: a handler that follows the stream `hooks`.
+pub mod hooks {
+    pub use lanekeeper_streams::hooks::registry::{SessionRegistry, definition};
+}
+
+/// Limits of rates, and when a destination is left alone.
+pub mod limit {
+    pub use lanekeeper_core::bucket::{Bucket, Rate, RateError};
+    pub use lanekeeper_limit::{BreakerSettings, RedisSettings};
+}
+
+pub use lanekeeper_core::adapter::{Adapter, Delivery, Gist, Role, Verdict};
+pub use lanekeeper_core::event::Event;
+pub use lanekeeper_core::memory::{Memory, MemoryError, MessageName, ProcessMemory};
+pub use lanekeeper_core::trace::TraceContext;
+pub use lanekeeper_engine::{
+    Destination, DestinationSource, Handler, HandlerError, NotReady, Probe, SentMessages,
+    StartError, Stopped, Worker, WorkerSettings,
+};
+pub use lanekeeper_secret::Secret;
+pub use lanekeeper_telemetry::Tracing;

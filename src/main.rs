@@ -1,7 +1,7 @@
-//! The binary: everything is in the library.
+//! The binary: everything is in the library of the command line.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lanekeeper::cli::main()
+    lanekeeper_cli::main()
 }

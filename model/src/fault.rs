@@ -1,7 +1,7 @@
 //! What goes wrong, and what mends it: deaths, cut connections, frozen processes, failover (I2, I5).
 //!
 //! Sources: `terminate_frozen` of `migrations/0003_claim.sql`, `src/engine/control.rs`,
-//! `src/engine/trust.rs`, `src/store/lane_connection.rs`.
+//! `src/engine/trust.rs`, `src/postgres/lane_connection.rs`.
 //!
 //! Bound: a worker loses no second connection before the first was taken over.
 

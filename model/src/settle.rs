@@ -1,7 +1,7 @@
 //! Settling, going idle, letting go (I4, I5, I13).
 //!
 //! Sources: `settle` of `migrations/0010_requeue.sql`, `mark` of `migrations/0006_claim.sql`, `src/engine/claimer/settling.rs`,
-//! `src/store/sql/unlock.sql`. One
+//! `src/postgres/sql/unlock.sql`. One
 //! settlement may carry many lanes; here each goes alone, in any order.
 
 use crate::claim::fetch;

@@ -60,7 +60,7 @@ fn everything_that_the_model_names_exists() {
         let is_there = if let Some(function) = name.strip_prefix("lanekeeper.") {
             sql.contains(&format!("FUNCTION lanekeeper.{function}("))
         } else if name.contains('/') {
-            let of_store = root.join("src/store").join(name);
+            let of_store = root.join("src/postgres").join(name);
             [root.join(name), root.join("model").join(name), of_store]
                 .iter()
                 .any(|path| path.exists())

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use lanekeeper_postgres::{housekeeping, subscription};
+use lanekeeper_subscription::SubscriptionFile;
 use serde_json::value::RawValue;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
 use super::{Backlog, BenchError, Scratch};
-use crate::store::{housekeeping, subscription};
-use crate::subscription::SubscriptionFile;
 
 pub const STREAM: &str = "messages";
 pub const SUBSCRIPTION: &str = "bench";
@@ -56,7 +56,7 @@ pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchE
     );
     let file = SubscriptionFile::parse(&text, "bench").map_err(subscription::ApplyError::File)?;
     let mut client = scratch.connect().await?;
-    subscription::apply(&mut client, &file, false, false).await?;
+    subscription::apply(&mut client, false, |current| file.plan(current, false)).await?;
     finish_changes(&client).await
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use lanekeeper_engine::Worker;
+
 use super::drain::{self, Running};
 use super::measure::Pairs;
 use super::report::{Comparison, Line};
 use super::sink::{BLOCKED, Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, backlog, progress};
-use crate::engine::Worker;
 
 /// What is drained.
 const USUAL: Backlog = Backlog {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_engine::{Worker, WorkerSettings};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::types::Json;
@@ -17,8 +19,6 @@ use super::measure::{Pairs, per_second};
 use super::report::{Comparison, Line};
 use super::sink::Source;
 use super::{Backlog, BenchError, Options, Scratch, backlog, beside, drain, prepare, progress};
-use crate::adapter::{Adapter, Delivery, Verdict};
-use crate::engine::{Worker, WorkerSettings};
 
 const WORKERS: usize = 10;
 /// Lanes that each of them holds.

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lanekeeper_engine::Worker;
+use lanekeeper_postgres::operate;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
@@ -12,8 +14,6 @@ use super::measure::{Pairs, per_second};
 use super::report::{Comparison, Costs, Line};
 use super::sink::{Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, backlog, progress, row_queue};
-use crate::engine::Worker;
-use crate::store::operate;
 
 /// What is drained, and by what worker.
 #[derive(Clone, Copy)]

@@ -4,6 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lanekeeper_engine::Worker;
+use lanekeeper_http::config::HttpConfig;
+use lanekeeper_http::events::POOL_WITHIN;
+use lanekeeper_postgres::append::NewEvent;
+use lanekeeper_postgres::appender::Appender;
+use lanekeeper_postgres::pool;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
@@ -13,12 +19,6 @@ use super::measure::{Pairs, per_second};
 use super::report::{Comparison, Line};
 use super::sink::{PACED, Sink, Source};
 use super::{Backlog, BenchError, Options, Scratch, prepare, progress};
-use crate::config::HttpConfig;
-use crate::engine::Worker;
-use crate::http::events::POOL_WITHIN;
-use crate::store::append::NewEvent;
-use crate::store::appender::Appender;
-use crate::store::pool;
 
 const ENQUEUE: &str = "SELECT * FROM lanekeeper.enqueue($1, $2, $3, $4)";
 /// Sessions of each producer; they exist before the measurement, with one event each.

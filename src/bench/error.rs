@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use deadpool_postgres::BuildError;
-
-use crate::engine::StartError;
-use crate::store::StoreError;
-use crate::store::appender::AppenderError;
-use crate::store::migrate::MigrateError;
-use crate::store::subscription::ApplyError;
+use lanekeeper_engine::StartError;
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::appender::AppenderError;
+use lanekeeper_postgres::migrate::MigrateError;
+use lanekeeper_postgres::subscription::ApplyError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {

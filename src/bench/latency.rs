@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::future::poll_fn;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_engine::Worker;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -19,8 +21,6 @@ use super::backlog::{self, STREAM};
 use super::report::{Distribution, Line, Targets};
 use super::sink::Source;
 use super::{BenchError, Options, Scratch, prepare, progress};
-use crate::adapter::{Adapter, Delivery, Verdict};
-use crate::engine::Worker;
 
 const ENQUEUE: &str = "SELECT * FROM lanekeeper.enqueue($1, $2, 'message', $3)";
 /// Events go to these sessions in turn.

@@ -1,6 +1,6 @@
 //! What is measured, how often and at which sizes.
 
-use crate::engine::WorkerSettings;
+use lanekeeper_engine::WorkerSettings;
 
 /// Runs whose median is reported, unless it is said how many.
 const RUNS: usize = 3;

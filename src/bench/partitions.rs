@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_past_has_sessions_for_what_is_drained_and_for_what_is_appended_to() {
-        let mut options = crate::bench::options::tests::tiny();
+        let mut options = crate::options::tests::tiny();
         options.drain = None;
         (options.days, options.events_per_day) = (365, 2_000);
         let past = past(&options);

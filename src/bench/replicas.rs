@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use lanekeeper_postgres::operate;
 use tokio::process::Child;
 use tokio::time::sleep;
 use tokio_postgres::Client;
@@ -13,7 +14,6 @@ use super::cost::{self, Cost, Reading};
 use super::measure::{Pairs, per_second};
 use super::report::{Comparison, Costs, Line, Place};
 use super::{Backlog, BenchError, Options, Scratch, backlog, progress, worker_process};
-use crate::store::operate;
 
 /// What is drained.
 const USUAL: Backlog = Backlog {

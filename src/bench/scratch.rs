@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use lanekeeper_postgres::{Database, migrate};
 use tokio_postgres::Client;
 
 use super::BenchError;
-use crate::store::{Database, migrate};
 
 /// From this release on a copy goes through the log unless it is told not to.
 const COPIES_THROUGH_LOG: &str = "SELECT current_setting('server_version_num')::int >= 150000";

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_engine::{Destination, DestinationSource};
+use lanekeeper_postgres::subscription::Subscription;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::BenchError;
-use crate::adapter::{Adapter, Delivery, Verdict};
-use crate::engine::{Destination, DestinationSource};
-use crate::store::subscription::Subscription;
 
 /// Sessions whose name starts so are never accepted.
 pub const BLOCKED: &str = "blocked";

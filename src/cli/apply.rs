@@ -4,12 +4,12 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_core::subscription::{Change, ChangeKind, Target};
+use lanekeeper_postgres::subscription::{self, ApplyError, Backfill};
+use lanekeeper_subscription::SubscriptionFile;
 use serde_json::Value;
 use tokio_postgres::Client;
-
-use crate::config::Config;
-use crate::store::subscription::{self, ApplyError, Backfill};
-use crate::subscription::{Change, ChangeKind, SubscriptionFile, Target};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};
@@ -52,7 +52,10 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let (text, origin) = read(&args.file)?;
     let file = SubscriptionFile::parse(&text, &origin).map_err(Failure::usage)?;
     let mut client = super::connect(config).await?;
-    let applied = subscription::apply(&mut client, &file, args.prune, args.dry_run).await?;
+    let applied = subscription::apply(&mut client, args.dry_run, |current| {
+        file.plan(current, args.prune)
+    })
+    .await?;
     match args.output.output {
         Output::Text => applied
             .changes

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::bench::{self, Backlog, BenchError, Line, Options, Scratch, Workload, results};
-use crate::config::Config;
-use crate::engine::WorkerSettings;
-use crate::limit::BreakerSettings;
-use crate::store::connect;
-use crate::telemetry::{Telemetry, Tracing};
+use lanekeeper_bench as bench;
+use lanekeeper_bench::{Backlog, BenchError, Line, Options, Scratch, Workload, results};
+use lanekeeper_config::Config;
+use lanekeeper_engine::WorkerSettings;
+use lanekeeper_limit::BreakerSettings;
+use lanekeeper_postgres::connect;
+use lanekeeper_telemetry::{Telemetry, Tracing};
 
 use super::output::{self, Output, OutputArgs};
 use super::{Failure, worker};

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_limit as limit;
+use lanekeeper_limit::{CircuitView, LinkError, RedisSettings};
 use serde::Serialize;
-
-use crate::config::Config;
-use crate::limit::{self, CircuitView, LinkError, RedisSettings};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

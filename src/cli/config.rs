@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
+use lanekeeper_config::{Config, Effective};
 use serde::Serialize;
-
-use crate::config::{Config, Effective};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

@@ -4,12 +4,11 @@ mod requeue;
 
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::inspect::{self, DeadLetter, DeadLetterFilter, Letter};
+use lanekeeper_postgres::operate;
 use serde::Serialize;
 use tokio_postgres::{Client, Transaction};
-
-use crate::config::Config;
-use crate::store::inspect::{self, DeadLetter, DeadLetterFilter, Letter};
-use crate::store::operate;
 
 use super::Failure;
 use super::lane::ReasonArgs;

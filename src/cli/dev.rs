@@ -9,16 +9,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
+use lanekeeper_config::Config;
+use lanekeeper_dev::{Data, DevError, Options, Postgres, default_data_dir};
+use lanekeeper_postgres as store;
+use lanekeeper_postgres::Database;
+use lanekeeper_telemetry::Telemetry;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Failure;
 use super::worker::Serving;
-use crate::config::Config;
-use crate::dev::{Data, DevError, Options, Postgres, default_data_dir};
-use crate::store::{self, Database};
-use crate::telemetry::Telemetry;
 
 /// Run a private PostgreSQL, and a worker or a command on it
 #[derive(Debug, clap::Args)]

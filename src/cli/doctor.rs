@@ -11,14 +11,13 @@ mod server;
 
 use std::process::ExitCode;
 
+use lanekeeper_adapters::Environment;
+use lanekeeper_config::Config;
+use lanekeeper_limit as limit;
+use lanekeeper_postgres::connect::{self, ConnectError};
+use lanekeeper_postgres::lane_connection::{self, OpenError};
+use lanekeeper_postgres::{archive, diagnose, inspect};
 use tokio_postgres::Client;
-
-use crate::adapter::Environment;
-use crate::config::Config;
-use crate::limit;
-use crate::store::connect::{self, ConnectError};
-use crate::store::lane_connection::{self, OpenError};
-use crate::store::{archive, diagnose, inspect};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

@@ -12,13 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::ErrorClass;
+use lanekeeper_postgres::append::{self, AppendError, NewEvent};
+use lanekeeper_producer::{ProducerError, Way};
 use tokio::time::Instant;
 use uuid::Uuid;
-
-use crate::config::Config;
-use crate::store::ErrorClass;
-use crate::store::append::{self, AppendError, NewEvent};
-use crate::store::producer::Way;
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};
@@ -168,17 +167,14 @@ fn unreadable(origin: &str, error: &io::Error) -> Failure {
     Failure::usage(format!("{origin} cannot be read: {error}")).advise("nothing was enqueued")
 }
 
+const OUTCOME_UNKNOWN: &str =
+    "whether it was enqueued is not known: a message id or a dedupe key makes it safe to repeat";
+
 impl From<AppendError> for Failure {
     fn from(error: AppendError) -> Self {
         let advice = error.advice().map(str::to_owned);
         let failure = match error {
-            unknown if unknown.is_outcome_unknown() => Self::later(unknown).advise(
-                "whether it was enqueued is not known: a message id or a dedupe key makes it safe \
-                 to repeat",
-            ),
-            AppendError::Remote(error) => {
-                Self::later(error).advise("nothing was enqueued: try again")
-            }
+            unknown if unknown.is_outcome_unknown() => Self::later(unknown).advise(OUTCOME_UNKNOWN),
             AppendError::Store(error) => match error.class() {
                 ErrorClass::Permanent => Self::failed(error).advise("nothing was enqueued"),
                 ErrorClass::Retryable | ErrorClass::ConnectionLost => {
@@ -186,6 +182,24 @@ impl From<AppendError> for Failure {
                 }
             },
             refused => Self::failed(refused),
+        };
+        match advice {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        }
+    }
+}
+
+impl From<ProducerError> for Failure {
+    fn from(error: ProducerError) -> Self {
+        let error = match error {
+            ProducerError::Append(error) => return error.into(),
+            ProducerError::Remote(error) => error,
+        };
+        let advice = error.advice().map(str::to_owned);
+        let failure = match error.is_outcome_unknown() {
+            true => Self::later(error).advise(OUTCOME_UNKNOWN),
+            false => Self::later(error).advise("nothing was enqueued: try again"),
         };
         match advice {
             Some(advice) => failure.advise(advice),

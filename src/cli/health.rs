@@ -4,11 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lanekeeper_config::Config;
 use reqwest::{Client, Response, StatusCode, redirect};
 use thiserror::Error;
 use url::Url;
-
-use crate::config::Config;
 
 use super::Failure;
 use super::output;

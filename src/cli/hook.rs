@@ -15,15 +15,19 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lanekeeper_config::{Config, ConfigError};
+use lanekeeper_core::error::chain;
+use lanekeeper_producer::spool::Spool;
+use lanekeeper_streams::hooks::SPOOLED;
+use lanekeeper_streams::hooks::call::Call;
+use lanekeeper_streams::hooks::config::HookConfig;
+use lanekeeper_streams::hooks::double_fire::cursor_reports_itself;
+use lanekeeper_streams::hooks::emit::{Emitted, Emitter};
+use lanekeeper_streams::hooks::origin::Origin;
+use lanekeeper_streams::hooks::shape::AgentCli;
+use lanekeeper_streams::hooks::transcript;
+
 use super::output;
-use crate::config::{Config, ConfigError, HookConfig};
-use crate::spool::{Spool, error::chain};
-use crate::stream::hooks::call::Call;
-use crate::stream::hooks::double_fire::cursor_reports_itself;
-use crate::stream::hooks::emit::{Emitted, Emitter};
-use crate::stream::hooks::origin::Origin;
-use crate::stream::hooks::shape::AgentCli;
-use crate::stream::hooks::transcript;
 
 /// Report one hook call of an agent CLI; always exits 0.
 #[derive(Debug, clap::Args)]
@@ -114,7 +118,7 @@ fn look_for_transcript(call: &mut Call, config: &HookConfig) -> Duration {
 
 fn emit(call: &Call, config: &Config, budget: Duration, said: &mut Said) -> Emitted {
     let lost = |because: String| Emitted::Lost { because };
-    let spool = match Spool::new(&config.spool) {
+    let spool = match Spool::new(&config.spool, SPOOLED) {
         Ok(spool) => spool,
         Err(error) => return lost(error.to_string()),
     };

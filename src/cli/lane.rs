@@ -6,9 +6,9 @@ mod select;
 
 use std::process::ExitCode;
 
-use crate::config::Config;
-use crate::store::inspect;
-use crate::store::operate::LaneAction;
+use lanekeeper_config::Config;
+use lanekeeper_postgres::inspect;
+use lanekeeper_postgres::operate::LaneAction;
 
 use super::Failure;
 use super::list::LimitArgs;

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::{connect, migrate};
 use serde::Serialize;
-
-use crate::config::Config;
-use crate::store::{connect, migrate};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

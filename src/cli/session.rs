@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::inspect::{self, LaneStatus, RegistryFilter, SessionStatus, TurnState};
+use lanekeeper_postgres::operate::LaneAction;
+use lanekeeper_streams::hooks::shape::AgentCli;
 use serde::Serialize;
-
-use crate::config::Config;
-use crate::store::inspect::{self, LaneStatus, RegistryFilter, SessionStatus, TurnState};
-use crate::store::operate::LaneAction;
-use crate::stream::hooks::shape::AgentCli;
 
 mod registry;
 

@@ -3,16 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::connect;
+use lanekeeper_producer::spool::{self, DrainLimits, DrainReport, RetryReport, Spool, SpoolError};
+use lanekeeper_producer::{Producer, Way};
+use lanekeeper_streams::hooks::SPOOLED;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};
-use crate::config::Config;
-use crate::spool::{self, DrainLimits, DrainReport, RetryReport, Spool, SpoolError};
-use crate::store::connect;
-use crate::store::producer::{Producer, Way};
 
 /// For one rejected record.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,7 +64,7 @@ struct Refused {
 }
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
-    let spool = Spool::new(&config.spool).map_err(Failure::usage)?;
+    let spool = Spool::new(&config.spool, SPOOLED).map_err(Failure::usage)?;
     let form = args.output.output;
     if args.list {
         list(&spool, form)?;

@@ -6,10 +6,9 @@
 use std::iter;
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::inspect::{self, SubscriptionStatus, WorkerStatus};
 use serde::Serialize;
-
-use crate::config::Config;
-use crate::store::inspect::{self, SubscriptionStatus, WorkerStatus};
 
 use super::Failure;
 use super::list::LimitArgs;

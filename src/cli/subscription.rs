@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::inspect::{self, SubscriptionSummary};
+use lanekeeper_postgres::operate;
 use serde::Serialize;
-
-use crate::config::Config;
-use crate::store::inspect::{self, SubscriptionSummary};
-use crate::store::operate;
 
 use super::Failure;
 use super::list::LimitArgs;

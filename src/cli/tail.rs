@@ -8,15 +8,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::connect::{self, ConnectError};
+use lanekeeper_postgres::log::{self, LineView, LoggedEvent, Reader};
+use lanekeeper_postgres::{ErrorClass, inspect};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
-
-use crate::config::Config;
-use crate::store::connect::{self, ConnectError};
-use crate::store::log::{self, LineView, LoggedEvent, Reader};
-use crate::store::{ErrorClass, inspect};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

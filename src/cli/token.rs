@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
+use lanekeeper_config::Config;
+use lanekeeper_core::bucket::Rate;
+use lanekeeper_postgres::token::{self, NewToken, Scope, TokenView};
 use serde::Serialize;
-
-use crate::config::Config;
-use crate::limit::Rate;
-use crate::store::token::{self, NewToken, Scope, TokenView};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

@@ -14,23 +14,27 @@ use tokio_util::sync::CancellationToken;
 
 mod registry;
 
-use super::Failure;
-use crate::adapter::{self, Environment, Memory};
-use crate::config::{Config, WorkerConfig};
-use crate::engine::{
+use lanekeeper_adapters as adapter;
+use lanekeeper_adapters::Environment;
+use lanekeeper_config::{Config, WorkerConfig};
+use lanekeeper_core::memory::Memory;
+use lanekeeper_core::subscription::built_in;
+use lanekeeper_engine::{
     Destination, DestinationSource, SentMessages, Stopped, Worker, WorkerSettings,
 };
-use crate::http;
-use crate::http::access::Access;
-use crate::http::events::Desk;
-use crate::limit::BreakerSettings;
-use crate::spool::{self, DrainLimits, DrainReport, Spool};
-use crate::store::producer::Producer;
-use crate::store::subscription::Subscription;
-use crate::store::{Database, connect, pool};
-use crate::stream::hooks::registry::SessionRegistry;
-use crate::subscription::built_in;
-use crate::telemetry::{Telemetry, Tracing, names, serving as instruments};
+use lanekeeper_http as http;
+use lanekeeper_http::access::Access;
+use lanekeeper_http::events::Desk;
+use lanekeeper_limit::BreakerSettings;
+use lanekeeper_postgres::subscription::Subscription;
+use lanekeeper_postgres::{Database, connect, pool};
+use lanekeeper_producer::Producer;
+use lanekeeper_producer::spool::{self, DrainLimits, DrainReport, Spool};
+use lanekeeper_streams::hooks::SPOOLED;
+use lanekeeper_streams::hooks::registry::SessionRegistry;
+use lanekeeper_telemetry::{Telemetry, Tracing, names, serving as instruments};
+
+use super::Failure;
 
 /// For looking tokens up.
 const TOKEN_CONNECTIONS: usize = 2;
@@ -200,7 +204,7 @@ impl Serving {
         let listening = tokio::spawn(async move {
             http::listener::serve(listener, router, &http, serving, until).await;
         });
-        match Spool::new(&config.spool) {
+        match Spool::new(&config.spool, SPOOLED) {
             Ok(spool) => {
                 let every = config.spool.interval();
                 watch_spool(spool.clone());

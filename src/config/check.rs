@@ -5,10 +5,11 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr as _;
 
+use lanekeeper_postgres::connection::{ConnectionString, SslMode, SslParameters};
+use lanekeeper_secret::{MASK, Secret};
 use tracing_subscriber::EnvFilter;
 
-use super::secret::{MASK, Secret};
-use super::{Config, ConnectionString, Problem, SslMode, SslParameters, range};
+use super::{Config, Problem, range};
 
 /// The server frees the locks of a vanished node after this long at the earliest.
 const LOCKS_FREED_AFTER_MS: u64 = 10_000;

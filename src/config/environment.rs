@@ -8,11 +8,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use figment::value::Value;
+use lanekeeper_secret::{MASK, without_newline};
 
 use super::load::Setting;
 use super::schema::{self, Schema};
-use super::secret::MASK;
-use super::secret_file::without_newline;
 use super::{Origin, Problem};
 
 const PREFIX: &str = "LANEKEEPER_";

@@ -3,9 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use lanekeeper_core::toml_file::Position;
 use toml::de::{DeTable, DeValue};
-
-use crate::toml_file::Position;
 
 use super::load::Setting;
 use super::schema::{self, Schema};
@@ -80,7 +79,7 @@ impl Reader<'_> {
             Ok(value) => Some(Setting { key, value, origin }),
             Err(reason) => {
                 let value = match value {
-                    _ if schema::is_secret(&key) => super::secret::MASK.to_owned(),
+                    _ if schema::is_secret(&key) => lanekeeper_secret::MASK.to_owned(),
                     DeValue::String(text) => text.to_string(),
                     DeValue::Integer(digits) => digits.to_string(),
                     other => format!("a {}", other.type_str()),

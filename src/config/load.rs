@@ -7,9 +7,10 @@ use std::path::Path;
 use figment::Figment;
 use figment::providers::Serialized;
 use figment::value::Value;
+use lanekeeper_secret::MASK;
 
+use super::mask::{masked_postgres_url, masked_redis_url};
 use super::schema::{self, Schema};
-use super::secret::{MASK, masked_postgres_url, masked_redis_url};
 use super::{Config, ConfigError, Origin, Problem, check, environment, file};
 
 /// One value that a layer gives.

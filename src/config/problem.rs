@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::toml_file::Position;
+use lanekeeper_core::toml_file::Position;
 
 /// Where a setting's value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

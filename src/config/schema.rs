@@ -7,9 +7,8 @@
 use std::collections::BTreeMap;
 
 use figment::value::{Dict, Value};
+use lanekeeper_core::toml_file::nearest;
 use toml::de::DeValue;
-
-use crate::toml_file::nearest;
 
 use super::Config;
 

@@ -31,9 +31,10 @@ use tokio::task::JoinHandle;
 
 pub use file::FolderError;
 
+use lanekeeper_postgres::archive::{LogEntry, PAGE, Reader, Recorded};
+use lanekeeper_postgres::{ErrorClass, StoreError};
+
 use super::shared::Shared;
-use crate::store::archive::{LogEntry, PAGE, Reader, Recorded};
-use crate::store::{ErrorClass, StoreError};
 use file::{FileError, Piece, Written};
 
 /// Bytes that are compressed at once; a larger event goes alone.

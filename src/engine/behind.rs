@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::claim::Bound;
+use lanekeeper_postgres::first_token::{FirstToken, FirstTokens, first_tokens};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::route::Route;
 use super::shared::Shared;
-use crate::mutation::Mutation;
-use crate::store::claim::Bound;
-use crate::store::first_token::{FirstToken, FirstTokens, first_tokens};
 
 /// Between two looks, and no less often than the poll floor.
 const EVERY: Duration = Duration::from_secs(1);

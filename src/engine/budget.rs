@@ -12,9 +12,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lanekeeper_fault::Mutation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::mutation::Mutation;
 
 /// Bytes of events that a worker has fetched ahead, against its bound.
 #[derive(Debug)]

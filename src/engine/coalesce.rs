@@ -14,10 +14,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::adapter::{Adapter, Role};
-use crate::mutation::Mutation;
-use crate::store::fetch::FetchedEvent;
-use crate::store::gist::Gists;
+use lanekeeper_core::adapter::{Adapter, Role};
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::fetch::FetchedEvent;
+use lanekeeper_postgres::gist::Gists;
 
 /// What may be merged.
 #[derive(Clone, Copy)]
@@ -143,10 +143,10 @@ fn merge_messages(steps: &mut [Step], events: &[FetchedEvent], roles: &[Option<R
 mod tests {
     use jiff::Timestamp;
     use jiff::civil::date;
+    use lanekeeper_core::adapter::{Delivery, Verdict};
     use uuid::Uuid;
 
     use super::*;
-    use crate::adapter::{Delivery, Verdict};
 
     fn events(types: &[&str]) -> Vec<FetchedEvent> {
         (1..)

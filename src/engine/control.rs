@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
+use lanekeeper_postgres::subscription::{self, Subscription};
+use lanekeeper_postgres::{StoreError, housekeeping as chores, lane_connection, worker};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::Client;
@@ -23,8 +25,6 @@ use super::housekeeping;
 use super::lifecycle::{self, Happening};
 use super::lock_table::Division;
 use super::shared::Shared;
-use crate::store::subscription::{self, Subscription};
-use crate::store::{StoreError, housekeeping as chores, lane_connection, worker};
 
 /// Between two looks for dead connections; half of what recovery may take.
 pub(super) const TICK: Duration = Duration::from_millis(500);

@@ -33,15 +33,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::lane_connection::Opened;
+use lanekeeper_postgres::{StoreError, lane_connection};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Statement};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::shared::Shared;
-use crate::mutation::Mutation;
-use crate::store::lane_connection::Opened;
-use crate::store::{StoreError, lane_connection};
 
 const REOPEN_DELAY: Duration = Duration::from_millis(500);
 /// How long the server may take for what waits for nobody.

@@ -4,14 +4,14 @@
 
 use std::sync::{Arc, Weak};
 
+use lanekeeper_limit::Passage;
+use lanekeeper_postgres::inspect::SubscriptionStatus;
+use lanekeeper_telemetry::instruments::of_subscription;
+use lanekeeper_telemetry::names::{self, Name, key};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use super::shared::Shared;
-use crate::limit::Passage;
-use crate::store::inspect::SubscriptionStatus;
-use crate::telemetry::instruments::of_subscription;
-use crate::telemetry::names::{self, Name, key};
 
 /// Registers the gauges of one worker.
 pub fn register(meter: &Meter, shared: &Arc<Shared>) {

@@ -15,11 +15,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::lane_connection::{self, Backend};
 use tokio::time::Instant;
 use tokio_postgres::GenericClient;
-
-use crate::store::StoreError;
-use crate::store::lane_connection::{self, Backend};
 
 /// A backend that is there for so long after it was told to end is spoken of.
 const SLOW: Duration = Duration::from_secs(1);

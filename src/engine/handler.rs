@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
 use thiserror::Error;
 use tokio_postgres::Transaction;
-
-use crate::adapter::{Adapter, Delivery, Verdict};
 
 /// Handles the events of a subscription, each in a transaction.
 #[async_trait]

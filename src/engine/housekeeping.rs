@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Object;
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::housekeeping::{self, Forgotten, Keep};
 
 use super::archive;
 use super::shared::Shared;
-use crate::store::StoreError;
-use crate::store::housekeeping::{self, Forgotten, Keep};
 
 /// Turns in one round; a round comes every ten minutes, and at the poll floor while a change is
 /// unfinished.

@@ -34,6 +34,9 @@ use tokio::time::{Instant, sleep};
 
 pub(super) use self::read::{Unread, read_letter};
 
+use lanekeeper_core::adapter::{Adapter, Verdict};
+use lanekeeper_fault::CrashPoint;
+
 use self::pacing::Turn;
 use super::claimer::{Batch, LaneContext, Reply, Request};
 use super::coalesce::{Step, plan};
@@ -42,13 +45,11 @@ use super::pace::Place;
 use super::progress::{Judgement, Progress, Stop};
 use super::route::Route;
 use super::trust::Trust;
-use crate::adapter::{Adapter, Verdict};
-use crate::crash_point::CrashPoint;
 #[cfg(feature = "crash-points")]
-use crate::mutation::Mutation;
-use crate::store::claim::ClaimedLane;
-use crate::store::fetch::FetchedEvent;
-use crate::store::settle::{Operation, Settled};
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::claim::ClaimedLane;
+use lanekeeper_postgres::fetch::FetchedEvent;
+use lanekeeper_postgres::settle::{Operation, Settled};
 
 /// How long deliveries go on before what they settled is written: bounds what a crash repeats.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_postgres::append::{self, NewEvent};
 use serde::Serialize;
 use tokio::time::timeout;
 
 use super::route::Route;
 use super::shared::Shared;
-use crate::store::append::{self, NewEvent};
 
 /// The stream.
 pub const STREAM: &str = "lifecycle";

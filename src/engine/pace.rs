@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lanekeeper_core::bucket::Bucket;
 use tokio::time::Instant;
-
-use crate::limit::Bucket;
 
 /// What is claimed ahead of the limit.
 const AHEAD: Duration = Duration::from_millis(500);

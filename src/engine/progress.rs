@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use jiff::civil::Date;
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_core::subscription::Exhaustion;
+use lanekeeper_postgres::claim::ClaimedLane;
+use lanekeeper_postgres::place::Place;
+use lanekeeper_postgres::settle::{Operation, Outcome, OutcomeKind, Settlement};
+use lanekeeper_postgres::subscription::Subscription;
 
 use super::retry;
-use crate::adapter::Verdict;
-use crate::store::claim::ClaimedLane;
-use crate::store::place::Place;
-use crate::store::settle::{Operation, Outcome, OutcomeKind, Settlement};
-use crate::store::subscription::Subscription;
-use crate::subscription::Exhaustion;
 
 /// How long a subscription's lanes wait after its destination said 410 and paused it.
 const GONE_DELAY: Duration = Duration::from_secs(1);

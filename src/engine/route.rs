@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lanekeeper_core::adapter::Adapter;
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_limit::{Limiter, Passage};
+use lanekeeper_postgres::gist::Gists;
+use lanekeeper_postgres::subscription::Subscription;
+use lanekeeper_telemetry::instruments::{Instruments, RouteInstruments};
 use tokio::time::Instant;
 
 use super::coalesce::Merging;
 use super::handler::Destination;
 use super::pace::Gate;
 use super::signal::Signal;
-use crate::adapter::Adapter;
-use crate::limit::{Bucket, Limiter, Passage};
-use crate::store::gist::Gists;
-use crate::store::subscription::Subscription;
-use crate::telemetry::instruments::{Instruments, RouteInstruments};
 
 /// One subscription with its destination, as of one version of the subscription.
 pub struct Route {
@@ -229,7 +230,7 @@ impl RouteTable {
                 .filter(|route| route.buckets == buckets)
                 .map_or_else(Arc::default, |route| Arc::clone(&route.gate));
             let id = subscription.id;
-            let instruments = instruments.of(&subscription);
+            let instruments = instruments.of(&subscription.stream, &subscription.name);
             let subscription = Arc::new(subscription);
             routes.insert(
                 id,

@@ -5,10 +5,9 @@ use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
+use lanekeeper_core::memory::{Memory, MemoryError, MessageName};
+use lanekeeper_postgres::sent_message;
 use thiserror::Error;
-
-use crate::adapter::{Memory, MemoryError, MessageName};
-use crate::store::sent_message;
 
 /// The memory of a worker's adapters. Until the worker has told it its pool nothing is known.
 #[derive(Debug, Default)]

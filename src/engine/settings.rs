@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::limit::{BreakerSettings, RedisSettings};
-use crate::telemetry::Tracing;
+use lanekeeper_limit::{BreakerSettings, RedisSettings};
+use lanekeeper_telemetry::Tracing;
 
 /// How a worker behaves. [`Default`] is the configuration's default.
 #[derive(Clone, Debug)]

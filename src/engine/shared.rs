@@ -5,6 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
+use lanekeeper_limit::Limiter;
+use lanekeeper_postgres::Database;
+use lanekeeper_postgres::letter::RequeuedLetter;
+use lanekeeper_postgres::operate;
+use lanekeeper_postgres::subscription::Subscription;
+use lanekeeper_postgres::worker::Identity;
+use lanekeeper_telemetry::instruments::Instruments;
+use lanekeeper_telemetry::names;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
@@ -25,14 +33,6 @@ use super::survey::Survey;
 use super::trust::Trust;
 use super::vital_signs::VitalSigns;
 use super::wanted::Wanted;
-use crate::limit::Limiter;
-use crate::store::Database;
-use crate::store::letter::RequeuedLetter;
-use crate::store::operate;
-use crate::store::subscription::Subscription;
-use crate::store::worker::Identity;
-use crate::telemetry::instruments::Instruments;
-use crate::telemetry::names;
 
 /// How long a lane waits for its subscription to be paused; else the next refusal pauses it.
 const PAUSE_WITHIN: Duration = Duration::from_secs(10);

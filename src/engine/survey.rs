@@ -8,10 +8,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lanekeeper_postgres::inspect::{self, SubscriptionStatus};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::shared::Shared;
-use crate::store::inspect::{self, SubscriptionStatus};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(10);

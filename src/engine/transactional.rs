@@ -20,6 +20,13 @@ mod handle;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_fault::CrashPoint;
+use lanekeeper_postgres::claim::{self, ClaimedLane};
+use lanekeeper_postgres::fetch::{self, Position};
+use lanekeeper_postgres::gist::Gists;
+use lanekeeper_postgres::lane_connection::{self, Backend, Opened};
+use lanekeeper_postgres::settle::{self, Operation, Settled};
+use lanekeeper_postgres::{StoreError, worker};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, Statement};
 
@@ -30,13 +37,6 @@ use super::progress::{Progress, Stop};
 use super::route::Route;
 use super::shared::Shared;
 use super::walk::{Kind, Walks};
-use crate::crash_point::CrashPoint;
-use crate::store::claim::{self, ClaimedLane};
-use crate::store::fetch::{self, Position};
-use crate::store::gist::Gists;
-use crate::store::lane_connection::{self, Backend, Opened};
-use crate::store::settle::{self, Operation, Settled};
-use crate::store::{StoreError, worker};
 
 /// Lanes taken in one claim: they wait for each other here, so no more than a few.
 const CLAIM_LIMIT: usize = 8;

@@ -9,10 +9,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lanekeeper_fault::Mutation;
 use tokio::time::{Instant, sleep_until};
 
 use super::signal::Signal;
-use crate::mutation::Mutation;
 
 /// The trust in one connection's locks.
 #[derive(Debug)]

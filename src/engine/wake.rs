@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
+use lanekeeper_postgres::{lane_connection, operate};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
 use super::shared::Shared;
-use crate::store::{lane_connection, operate};
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// How long the listening connection may be silent before it is asked whether it is there.

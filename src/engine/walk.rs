@@ -13,6 +13,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::claim::{Bound, RouteState, RouteWalk};
 use tokio::time::Instant;
 
 use super::behind::Seen;
@@ -20,8 +22,6 @@ use super::idle::CALM_LATE;
 use super::places::Places;
 use super::route::Route;
 use super::settings::WorkerSettings;
-use crate::mutation::Mutation;
-use crate::store::claim::{Bound, RouteState, RouteWalk};
 
 /// Between walks from the beginning where nobody looks behind the bounds, and no less often than the poll floor.
 const FULL_WALK_EVERY: Duration = Duration::from_secs(1);

@@ -3,6 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_limit::{Limiter, View};
+use lanekeeper_postgres::lane_connection::{self, OpenError};
+use lanekeeper_postgres::migrate::{self, MigrateError};
+use lanekeeper_postgres::worker as peers;
+use lanekeeper_postgres::worker::Identity;
+use lanekeeper_postgres::{Database, StoreError, pool};
+use lanekeeper_telemetry::names;
 use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -13,12 +20,6 @@ use super::control::DestinationSource;
 use super::settings::WorkerSettings;
 use super::shared::Shared;
 use super::{behind, claimer, control, doorbell, gauges, lock_table, survey, transactional, wake};
-use crate::limit::{Limiter, View};
-use crate::store::lane_connection::{self, OpenError};
-use crate::store::migrate::{self, MigrateError};
-use crate::store::worker::{self as peers, Identity};
-use crate::store::{Database, StoreError, pool};
-use crate::telemetry::names;
 
 /// For a pooled connection: a large payload waits no longer.
 const POOL_TIMEOUT: Duration = Duration::from_secs(5);

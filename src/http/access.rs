@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use deadpool_postgres::Pool;
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_engine::Probe;
+use lanekeeper_limit::{Answer, HORIZON};
+use lanekeeper_postgres::token::{self, Bearer, Grant, Scope};
 use tokio::time::{Instant, sleep_until};
 
 use super::problem::Problem;
-use crate::engine::Probe;
-use crate::limit::{Answer, Bucket, HORIZON};
-use crate::store::token::{self, Bearer, Grant, Scope};
 
 /// How long what was found of a token is believed.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
@@ -196,7 +197,7 @@ fn is_of_this_machine(headers: &HeaderMap) -> bool {
         && OTHERS.iter().all(|name| !headers.contains_key(*name))
 }
 
-fn away(error: crate::store::StoreError) -> Problem {
+fn away(error: lanekeeper_postgres::StoreError) -> Problem {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
         "access tokens cannot be read"

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use lanekeeper_telemetry::serving::UnderWay;
 
 use super::connections::Busy;
-use crate::telemetry::serving::UnderWay;
 
 /// Bytes handed over at once.
 const PIECE: usize = 16 * 1024;

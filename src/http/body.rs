@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use axum::http::StatusCode;
+use lanekeeper_core::trace::TraceContext;
+use lanekeeper_postgres::append::NewEvent;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -15,8 +17,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
 use super::problem::Problem;
-use crate::store::append::NewEvent;
-use crate::telemetry::span::TraceContext;
 
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,15 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use deadpool_postgres::Pool;
+use lanekeeper_core::trace::TraceContext;
+use lanekeeper_postgres::Database;
+use lanekeeper_postgres::append::Enqueued;
+use lanekeeper_postgres::appender::Appender;
+use lanekeeper_postgres::inspect::{self, FindError};
+use lanekeeper_postgres::log::{LineView, Reader};
+use lanekeeper_postgres::token::Scope;
+use lanekeeper_telemetry::serving::Serving;
+use lanekeeper_telemetry::span::is_well_formed;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -21,14 +30,6 @@ use super::body::Body;
 use super::places::Places;
 use super::problem::Problem;
 use crate::config::HttpConfig;
-use crate::store::Database;
-use crate::store::append::Enqueued;
-use crate::store::appender::Appender;
-use crate::store::inspect::{self, FindError};
-use crate::store::log::{LineView, Reader};
-use crate::store::token::Scope;
-use crate::telemetry::serving::Serving;
-use crate::telemetry::span::TraceContext;
 
 /// What W3C Trace Context asks to be passed on at least.
 const LONGEST_TRACESTATE: usize = 512;
@@ -191,7 +192,7 @@ fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
         traceparent: text("traceparent"),
         tracestate: text("tracestate").filter(|state| state.len() <= LONGEST_TRACESTATE),
     };
-    trace.is_well_formed().then_some(trace)
+    is_well_formed(&trace).then_some(trace)
 }
 
 #[derive(Deserialize)]

@@ -6,8 +6,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-
-use crate::engine::Probe;
+use lanekeeper_engine::Probe;
 
 type Answer = (StatusCode, String);
 

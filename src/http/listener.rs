@@ -26,6 +26,8 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use lanekeeper_telemetry::names;
+use lanekeeper_telemetry::serving::{Closed, Serving};
 use opentelemetry::KeyValue;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -37,8 +39,6 @@ use super::connections::{Connections, Place};
 use super::problem::{Code, Problem};
 use super::socket::Socket;
 use crate::config::HttpConfig;
-use crate::telemetry::names;
-use crate::telemetry::serving::{Closed, Serving};
 
 /// What a request's head may have, and what is read ahead of a body.
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -5,8 +5,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-
-use crate::telemetry::Metrics;
+use lanekeeper_telemetry::Metrics;
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 

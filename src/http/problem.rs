@@ -2,11 +2,10 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::append::AppendError;
+use lanekeeper_postgres::appender::AppenderError;
 use serde::Serialize;
-
-use crate::store::StoreError;
-use crate::store::append::AppendError;
-use crate::store::appender::AppenderError;
 
 /// Seconds after which a refused request may be tried again, where nothing better is known.
 const RETRY_AFTER_S: u64 = 1;
@@ -198,7 +197,7 @@ impl Problem {
             AppendError::Store(statement) if !error.is_outcome_unknown() => {
                 return Self::of_statement(statement);
             }
-            AppendError::TimedOut | AppendError::Remote(_) | AppendError::Store(_) => {
+            AppendError::TimedOut | AppendError::Store(_) => {
                 return Self::outcome_unknown(error);
             }
         };

@@ -32,11 +32,12 @@ use tokio::time::Instant;
 
 use self::alone::Known;
 pub use self::circuits::Admission;
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_core::fleet::Fleet;
+
 use super::breaker::{BreakerSettings, Breakers};
-use super::bucket::Bucket;
 use super::link::{Decision, Link, RedisSettings, Report};
 use super::meter::Micros;
-use super::share::Fleet;
 
 /// How far ahead slots are given where nothing else is asked for: waits up to this are spent in memory.
 pub const HORIZON: Duration = Duration::from_secs(1);

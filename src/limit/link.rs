@@ -11,15 +11,15 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_secret::Secret;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Script, ScriptInvocation};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::address;
-use super::bucket::Bucket;
 use super::share::Share;
-use crate::config::Secret;
 
 /// How long a process counts as present after it last asked.
 pub(super) const PRESENT: Duration = Duration::from_secs(1);

@@ -16,17 +16,8 @@
 
 use std::time::Duration;
 
-use super::bucket::Bucket;
-use crate::mutation::Mutation;
-
-/// The workers over one database, as Postgres knows them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fleet {
-    /// Workers that live, this one included.
-    pub replicas: u32,
-    /// Workers that live and started before this one.
-    pub rank: u32,
-}
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_fault::Mutation;
 
 /// What one bucket comes to when the fleet is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +87,9 @@ fn part(whole: Duration, parts: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use lanekeeper_core::bucket::Rate;
+
     use super::*;
-    use crate::limit::Rate;
 
     fn bucket(rate: &str, burst: u32) -> Bucket {
         Bucket {

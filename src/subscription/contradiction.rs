@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::change::ChangeKind;
-use super::definition::Definition;
+use lanekeeper_adapters::{PlatformRate, platform_rates};
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_core::subscription::{ChangeKind, Current, Definition, Plan, Problem};
+
 use super::file::SubscriptionFile;
-use super::plan::{Current, Plan};
-use super::problem::Problem;
-use crate::adapter::{self, PlatformRate};
-use crate::limit::Bucket;
 
 /// What is shared, and who named it first.
 #[derive(Default)]
@@ -35,7 +33,7 @@ impl<'a> Agreed<'a> {
                 problems.push(("limit", reason));
             }
         }
-        for rate in adapter::platform_rates(&definition.adapter, &definition.settings) {
+        for rate in platform_rates(&definition.adapter, &definition.settings) {
             let mut others = self.rates.iter();
             match others.find(|(other, _)| other.contradicts(&rate)) {
                 Some((other, whose)) => {
@@ -53,38 +51,36 @@ impl<'a> Agreed<'a> {
     }
 }
 
-impl Plan {
-    /// What the file's subscriptions say that contradicts others, in it or in force.
-    pub(super) fn contradictions(
-        &self,
-        current: &Current,
-        file: &SubscriptionFile,
-    ) -> Vec<Problem> {
-        let listed = |name: &str| file.subscriptions.iter().find(|one| one.name == name);
-        let steps = &self.subscriptions;
-        let leaves = |name: &str| {
-            let mut steps = steps.iter();
-            steps.any(|step| step.name == name && step.kind == ChangeKind::Removed)
-        };
-        let mut agreed = Agreed::default();
-        for (name, other) in &current.live {
-            if listed(name).is_none() && !leaves(name) {
-                // These are in force, and nobody asks for them now.
-                agreed.enter(name, &other.definition);
-            }
+/// What the file's subscriptions say that contradicts others, in it or in force.
+pub(super) fn contradictions(
+    plan: &Plan,
+    current: &Current,
+    file: &SubscriptionFile,
+) -> Vec<Problem> {
+    let listed = |name: &str| file.subscriptions.iter().find(|one| one.name == name);
+    let steps = &plan.subscriptions;
+    let leaves = |name: &str| {
+        let mut steps = steps.iter();
+        steps.any(|step| step.name == name && step.kind == ChangeKind::Removed)
+    };
+    let mut agreed = Agreed::default();
+    for (name, other) in &current.live {
+        if listed(name).is_none() && !leaves(name) {
+            // These are in force, and nobody asks for them now.
+            agreed.enter(name, &other.definition);
         }
-        let mut problems = Vec::new();
-        for step in steps.iter().filter(|step| step.kind != ChangeKind::Removed) {
-            let Some(section) = listed(&step.name) else {
-                continue;
-            };
-            let found = agreed.enter(&step.name, &step.definition);
-            problems.extend(found.into_iter().map(|(key, reason)| Problem {
-                position: section.position,
-                key: format!("subscription.{}.{key}", step.name),
-                reason,
-            }));
-        }
-        problems
     }
+    let mut problems = Vec::new();
+    for step in steps.iter().filter(|step| step.kind != ChangeKind::Removed) {
+        let Some(section) = listed(&step.name) else {
+            continue;
+        };
+        let found = agreed.enter(&step.name, &step.definition);
+        problems.extend(found.into_iter().map(|(key, reason)| Problem {
+            position: section.position,
+            key: format!("subscription.{}.{key}", step.name),
+            reason,
+        }));
+    }
+    problems
 }

@@ -7,15 +7,13 @@
 
 use std::time::Duration;
 
+use lanekeeper_core::subscription::{
+    Events, Exhaustion, FileError, Limit, Problem, Start, built_in,
+};
+use lanekeeper_core::toml_file::Position;
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use crate::toml_file::Position;
-
-use super::built_in;
-use super::definition::{Events, Exhaustion, Start};
-use super::limit::Limit;
-use super::problem::{FileError, Problem};
 use super::section::Section;
 use super::{settings, value};
 

@@ -3,68 +3,32 @@
 
 use std::collections::BTreeMap;
 
+use lanekeeper_core::subscription::{
+    ChangeKind, Current, Definition, Events, Existing, FileError, Plan, Problem, Retry, Step,
+    StreamDefinition, built_in, differences,
+};
+use lanekeeper_core::toml_file::nearest;
 use serde::Serialize;
 
-use crate::adapter;
-use crate::toml_file::nearest;
-
-use super::built_in;
-use super::change::{Change, ChangeKind, FieldChange, Target, differences};
-use super::definition::{Definition, Events, Retry, StreamDefinition};
+use super::contradiction::contradictions;
 use super::file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
-use super::problem::{FileError, Problem};
 
-/// What the database has.
-#[derive(Clone, Debug, Default)]
-pub struct Current {
-    pub streams: BTreeMap<String, StreamDefinition>,
-    /// Those in force, by name.
-    pub live: BTreeMap<String, Existing>,
-    /// Those that were removed, by name and stream; the newest where there were several.
-    pub removed: BTreeMap<(String, String), Existing>,
-}
-
-/// A subscription that has a row.
-#[derive(Clone, Debug)]
-pub struct Existing {
-    pub id: i32,
-    pub definition: Definition,
-}
-
-/// What is to be done about one stream or subscription.
-#[derive(Clone, Debug)]
-pub struct Step<D> {
-    pub name: String,
-    /// The subscription's row; `None` where it is yet to be created, and for streams.
-    pub id: Option<i32>,
-    pub kind: ChangeKind,
-    pub fields: Vec<FieldChange>,
-    /// As it is to be; as it was, where it is removed.
-    pub definition: D,
-}
-
-/// Everything that is to be done, in this order.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    pub streams: Vec<Step<StreamDefinition>>,
-    pub subscriptions: Vec<Step<Definition>>,
-    /// In force, not in the file, and left alone.
-    pub unlisted: Vec<String>,
-}
-
-impl Plan {
-    /// Compares; `prune` removes what the file does not name.
-    pub fn new(current: &Current, file: &SubscriptionFile, prune: bool) -> Result<Self, FileError> {
-        let mut plan = Self::default();
+impl SubscriptionFile {
+    /// Compares with what is in force; `prune` removes what the file does not name.
+    ///
+    /// # Errors
+    /// Everything that cannot be done, each with its line.
+    pub fn plan(&self, current: &Current, prune: bool) -> Result<Plan, FileError> {
+        let mut plan = Plan::default();
         let mut streams = current.streams.clone();
-        for section in &file.streams {
+        for section in &self.streams {
             let before = current.streams.get(&section.name);
             let definition = stream(section, before.cloned().unwrap_or_default());
             streams.insert(section.name.clone(), definition.clone());
             plan.streams.push(step(&section.name, before, definition));
         }
         let mut problems = Vec::new();
-        for section in &file.subscriptions {
+        for section in &self.subscriptions {
             match plan_subscription(section, &streams, current) {
                 Ok(step) => plan.subscriptions.push(step),
                 Err((key, reason)) => problems.push(Problem {
@@ -77,13 +41,13 @@ impl Plan {
         let refused = |problems: Vec<Problem>| match problems.is_empty() {
             true => Ok(()),
             false => Err(FileError {
-                origin: file.origin.clone(),
+                origin: self.origin.clone(),
                 problems,
             }),
         };
         refused(problems)?;
         let listed = |name: &str| {
-            file.subscriptions
+            self.subscriptions
                 .iter()
                 .any(|section| section.name == name)
         };
@@ -103,42 +67,8 @@ impl Plan {
                 plan.unlisted.push(name.clone());
             }
         }
-        refused(plan.contradictions(current, file))?;
+        refused(contradictions(&plan, current, self))?;
         Ok(plan)
-    }
-
-    /// The steps as they are reported.
-    pub fn changes(&self) -> Vec<Change> {
-        let streams = self.streams.iter().map(|step| Change {
-            target: Target::Stream,
-            name: step.name.clone(),
-            change: step.kind,
-            destination: None,
-            fields: step.fields.clone(),
-        });
-        let subscriptions = self.subscriptions.iter().map(|step| Change {
-            target: Target::Subscription,
-            name: step.name.clone(),
-            change: step.kind,
-            destination: Some(step.definition.destination()),
-            fields: step.fields.clone(),
-        });
-        streams.chain(subscriptions).collect()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        let mut kinds = self
-            .streams
-            .iter()
-            .map(|step| step.kind)
-            .chain(self.subscriptions.iter().map(|step| step.kind));
-        kinds.all(|kind| kind == ChangeKind::Unchanged)
-    }
-}
-
-impl<D> Step<D> {
-    pub fn changes(&self, field: &str) -> bool {
-        self.fields.iter().any(|change| change.field == field)
     }
 }
 
@@ -232,7 +162,7 @@ fn resolve(
         start: section.start,
         retry: retry(&section.retry, &stream.retry),
         coalesce: section.coalesce.unwrap_or_else(|| {
-            stream.critical != Events::All || adapter::shows_progress(&section.adapter)
+            stream.critical != Events::All || lanekeeper_adapters::shows_progress(&section.adapter)
         }),
         concurrency: section.concurrency,
         history: section.history,

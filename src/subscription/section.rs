@@ -1,13 +1,13 @@
 //! One table of the file while it is read: known keys are taken out of it, and what is left over
 //! is either the adapter's or wrong.
 
+use lanekeeper_core::subscription::limit::LIMIT;
+use lanekeeper_core::subscription::{Limit, Problem};
+use lanekeeper_core::toml_file::{Position, nearest};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::toml_file::{Position, nearest};
-
-use super::limit::{self, LIMIT, Limit};
-use super::problem::Problem;
+use super::limit;
 
 /// A key that nobody has taken yet.
 pub(super) struct Entry<'t> {

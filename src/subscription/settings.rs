@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use lanekeeper_adapters as adapter;
+use lanekeeper_adapters::SettingsError;
 use serde_json::{Map, Value};
-
-use crate::adapter::{self, SettingsError};
 
 use super::section::{Entry, Section};
 use super::value;

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use lanekeeper_core::subscription::limit as stored;
+use lanekeeper_core::subscription::{
+    ChangeKind, Current, Events, Exhaustion, Existing, Limit, Plan, Start, StreamDefinition, Target,
+};
 use serde_json::json;
 
 use super::*;
@@ -188,14 +192,14 @@ fn limits_go_to_the_database_and_come_back() {
         .limits
         .clone();
     let settings = json!({"url": "https://example.com"});
-    let stored = limit::join(&limits, settings.clone());
+    let stored = stored::join(&limits, settings.clone());
     assert_eq!(
         stored["limit"],
         json!([{"rate": "20/min", "burst": 1, "key": "bot"}])
     );
-    assert_eq!(limit::split(stored).unwrap(), (limits, settings.clone()));
-    assert_eq!(limit::join(&[], settings.clone()), settings);
-    assert!(limit::split(json!({"limit": [{"rate": "x"}]})).is_err());
+    assert_eq!(stored::split(stored).unwrap(), (limits, settings.clone()));
+    assert_eq!(stored::join(&[], settings.clone()), settings);
+    assert!(stored::split(json!({"limit": [{"rate": "x"}]})).is_err());
 }
 
 #[test]
@@ -206,7 +210,9 @@ fn a_limit_without_a_key_belongs_to_its_destination_and_names_no_path_of_it() {
             burst: 1,
             key: None,
         }];
-        limit::buckets(&limits, "webhook", &settings)[0].key.clone()
+        stored::buckets(&limits, "webhook", &settings)[0]
+            .key
+            .clone()
     };
     let key = buckets(json!({"url": "https://hooks.example.com/T0/secret"}));
     assert!(
@@ -233,13 +239,9 @@ fn one_key_with_two_rates_is_refused_wherever_the_other_one_stands() {
     };
     let in_force = carried_out(
         current(),
-        Plan::new(&current(), &file(&limited("a", "30/s")), false).unwrap(),
+        file(&limited("a", "30/s")).plan(&current(), false).unwrap(),
     );
-    let refusal = |text: &str, prune| {
-        Plan::new(&in_force, &file(text), prune)
-            .unwrap_err()
-            .to_string()
-    };
+    let refusal = |text: &str, prune| file(text).plan(&in_force, prune).unwrap_err().to_string();
     let two = limited("b", "30/s") + &limited("c", "20/s");
     let found = refusal(&two, true);
     assert!(
@@ -249,11 +251,11 @@ fn one_key_with_two_rates_is_refused_wherever_the_other_one_stands() {
     );
     assert!(refusal(&limited("c", "20/s"), false).contains("\"a\" has the same limit"));
     assert!(
-        Plan::new(&in_force, &file(&limited("c", "20/s")), true).is_ok(),
+        file(&limited("c", "20/s")).plan(&in_force, true).is_ok(),
         "the other one goes"
     );
     assert!(
-        Plan::new(&in_force, &file(&limited("c", "30/s")), false).is_ok(),
+        file(&limited("c", "30/s")).plan(&in_force, false).is_ok(),
         "they share it"
     );
 }
@@ -270,9 +272,11 @@ fn one_bot_with_two_rates_is_refused_wherever_the_other_one_stands() {
     let slow = "rates = { bot = \"10/s\" }";
     let in_force = carried_out(
         current(),
-        Plan::new(&current(), &file(&bot("a", "BOT", chat, slow)), false).unwrap(),
+        file(&bot("a", "BOT", chat, slow))
+            .plan(&current(), false)
+            .unwrap(),
     );
-    let planned = |text: &str, prune| Plan::new(&in_force, &file(text), prune).map(drop);
+    let planned = |text: &str, prune| file(text).plan(&in_force, prune).map(drop);
     // The default is a rate, too.
     let found = planned(&bot("b", "BOT", chat, ""), false)
         .unwrap_err()
@@ -351,7 +355,7 @@ fn kinds(plan: &Plan) -> Vec<(Target, String, ChangeKind)> {
 fn what_the_file_leaves_open_is_the_streams() {
     let text = "[subscription.a]\nstream = \"hooks\"\nadapter = \"stdout\"\n\
                 [subscription.b]\nstream = \"runs\"\nadapter = \"stdout\"";
-    let plan = Plan::new(&current(), &file(text), false).unwrap();
+    let plan = file(text).plan(&current(), false).unwrap();
     let [a, b] = plan.subscriptions.as_slice() else {
         panic!("two were asked for")
     };
@@ -370,20 +374,20 @@ fn a_plan_that_was_carried_out_leaves_nothing_to_do() {
     let file = file(&format!(
         "{AUDIT}[stream.mine]\nretry = {{ max_attempts = 2 }}"
     ));
-    let plan = Plan::new(&current(), &file, true).unwrap();
+    let plan = file.plan(&current(), true).unwrap();
     assert!(!plan.is_empty());
-    let again = Plan::new(&carried_out(current(), plan), &file, true).unwrap();
+    let again = file.plan(&carried_out(current(), plan), true).unwrap();
     assert!(again.is_empty(), "{again:?}");
 }
 
 #[test]
 fn a_change_names_each_setting_before_and_after() {
-    let plan = Plan::new(&current(), &file(AUDIT), false).unwrap();
+    let plan = file(AUDIT).plan(&current(), false).unwrap();
     let current = carried_out(current(), plan);
     let changed = AUDIT
         .replace("max_attempts = 3", "max_attempts = 5")
         .replace("timeout = \"15s\"", "");
-    let plan = Plan::new(&current, &file(&changed), false).unwrap();
+    let plan = file(&changed).plan(&current, false).unwrap();
     let fields: Vec<_> = plan.subscriptions[0]
         .fields
         .iter()
@@ -400,24 +404,21 @@ fn a_change_names_each_setting_before_and_after() {
 
 #[test]
 fn only_prune_removes_and_a_removed_name_comes_back_on_its_stream() {
-    let current = carried_out(
-        current(),
-        Plan::new(&current(), &file(AUDIT), false).unwrap(),
-    );
+    let current = carried_out(current(), file(AUDIT).plan(&current(), false).unwrap());
     let empty = file("");
-    let plan = Plan::new(&current, &empty, false).unwrap();
+    let plan = empty.plan(&current, false).unwrap();
     assert_eq!(
         (plan.is_empty(), plan.unlisted.as_slice()),
         (true, ["audit".to_owned()].as_slice())
     );
 
-    let plan = Plan::new(&current, &empty, true).unwrap();
+    let plan = empty.plan(&current, true).unwrap();
     assert_eq!(
         kinds(&plan),
         [(Target::Subscription, "audit".into(), ChangeKind::Removed)]
     );
     let current = carried_out(current, plan);
-    let plan = Plan::new(&current, &file(AUDIT), false).unwrap();
+    let plan = file(AUDIT).plan(&current, false).unwrap();
     assert_eq!(
         kinds(&plan),
         [(Target::Subscription, "audit".into(), ChangeKind::Revived)]
@@ -425,7 +426,7 @@ fn only_prune_removes_and_a_removed_name_comes_back_on_its_stream() {
     assert_eq!(plan.subscriptions[0].id, Some(7));
 
     let elsewhere = AUDIT.replace("stream  = \"hooks\"", "stream = \"runs\"");
-    let plan = Plan::new(&current, &file(&elsewhere), false).unwrap();
+    let plan = file(&elsewhere).plan(&current, false).unwrap();
     assert_eq!(
         kinds(&plan),
         [(Target::Subscription, "audit".into(), ChangeKind::Created)]
@@ -434,15 +435,8 @@ fn only_prune_removes_and_a_removed_name_comes_back_on_its_stream() {
 
 #[test]
 fn what_lanes_hang_on_cannot_change_and_a_stream_must_exist() {
-    let current = carried_out(
-        current(),
-        Plan::new(&current(), &file(AUDIT), false).unwrap(),
-    );
-    let refused = |text: &str| {
-        Plan::new(&current, &file(text), false)
-            .unwrap_err()
-            .to_string()
-    };
+    let current = carried_out(current(), file(AUDIT).plan(&current(), false).unwrap());
+    let refused = |text: &str| file(text).plan(&current, false).unwrap_err().to_string();
     let moved = refused(&AUDIT.replace("stream  = \"hooks\"", "stream = \"runs\""));
     assert!(moved.contains("2:15: subscription.audit.stream:") && moved.contains("cannot move"));
     let restarted = refused(&format!("{AUDIT}start = \"earliest\""));

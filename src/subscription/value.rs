@@ -3,11 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use lanekeeper_core::subscription::{Events, duration};
 use serde_json::{Map, Number, Value};
 use toml::de::DeValue;
-
-use super::definition::Events;
-use super::duration;
 
 /// Waits of a schedule; more would not be told apart by anyone.
 const LONGEST_SCHEDULE: usize = 100;

@@ -10,10 +10,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use lanekeeper_core::toml_file::nearest;
 use thiserror::Error;
 
 use super::sdk_variables::{self, one_of};
-use crate::toml_file::nearest;
 
 const EXPORTERS: &[&str] = &["otlp", "none"];
 const PROTOCOLS: &[&str] = &["grpc", "http/protobuf"];

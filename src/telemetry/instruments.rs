@@ -5,12 +5,11 @@
 //! bound to its attributes beforehand: looking those up would cost more than everything else that the engine
 //! does for an event of a long session.
 
+use lanekeeper_core::adapter::Verdict;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
 
 use super::names::{self, Name, key};
-use crate::adapter::Verdict;
-use crate::store::subscription::Subscription;
 
 /// The instruments of one worker.
 #[derive(Debug)]
@@ -71,8 +70,8 @@ impl Instruments {
     }
 
     /// Those of one subscription's deliveries.
-    pub fn of(&self, subscription: &Subscription) -> RouteInstruments {
-        let attributes = of_subscription(&subscription.stream, &subscription.name);
+    pub fn of(&self, stream: &str, subscription: &str) -> RouteInstruments {
+        let attributes = of_subscription(stream, subscription);
         let mut attempt = attributes.to_vec();
         attempt.push(KeyValue::new(key::MESSAGING_SYSTEM, names::SYSTEM));
         attempt.push(KeyValue::new(key::OPERATION_NAME, names::DELIVER));

@@ -8,7 +8,7 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Registry, fmt};
 
 use super::LogBridge;
-use crate::config::{LogConfig, LogFormat};
+use super::config::{LogConfig, LogFormat};
 
 /// What sends telemetry must not make telemetry of it: one line would bring the next.
 const EXPORTERS: [&str; 8] = [

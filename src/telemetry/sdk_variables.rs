@@ -4,10 +4,10 @@
 //! Judged as the SDK reads them, white space included, and only where they have an effect: those of a signal that
 //! is not exported are nobody's concern here.
 
+use lanekeeper_core::toml_file::nearest;
 use url::Url;
 
 use super::environment::{OtelError, Protocol, Signal, Transport, Wanted};
-use crate::toml_file::nearest;
 
 const SAMPLERS: &[&str] = &[
     "always_on",

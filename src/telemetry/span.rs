@@ -6,78 +6,64 @@
 //! out to the destination is the attempt's context. Sampling follows the producer's, unless
 //! `OTEL_TRACES_SAMPLER` says otherwise.
 
+use lanekeeper_core::adapter::{Delivery, Verdict};
+use lanekeeper_core::trace::TraceContext;
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags,
     TraceId, TraceState, Tracer as _,
 };
 use opentelemetry::{Context, KeyValue, global};
-use serde::Deserialize;
 
 use super::instruments::error_type;
 use super::names::{self, key};
-use crate::adapter::{Delivery, Verdict};
 
-/// W3C trace context as it is stored with an event and goes out with a delivery.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct TraceContext {
-    pub traceparent: Option<String>,
-    pub tracestate: Option<String>,
+/// Whether a tracer could continue it.
+pub fn is_well_formed(context: &TraceContext) -> bool {
+    remote(context).is_some()
 }
 
-impl TraceContext {
-    /// What the producer stored with the event: optional and foreign, so what cannot be read counts as none.
-    pub fn of_event(headers: Option<&str>) -> Self {
-        headers
-            .and_then(|headers| serde_json::from_str(headers).ok())
-            .unwrap_or_default()
+/// The context of a span, as text.
+fn text(span: &SpanContext) -> TraceContext {
+    let flags = span.trace_flags() & TraceFlags::SAMPLED;
+    let state = span.trace_state().header();
+    TraceContext {
+        traceparent: Some(format!(
+            "00-{}-{}-{:02x}",
+            span.trace_id(),
+            span.span_id(),
+            flags
+        )),
+        tracestate: Some(state).filter(|state| !state.is_empty()),
     }
+}
 
-    /// Whether a tracer could continue it.
-    pub fn is_well_formed(&self) -> bool {
-        self.remote().is_some()
+/// A stored context for the tracer; `None` where there is none, or none that is well-formed.
+fn remote(context: &TraceContext) -> Option<SpanContext> {
+    let mut parts = context.traceparent.as_deref()?.trim().split('-');
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if version.len() != 2 || version == "ff" || !is_hex(version) {
+        return None;
     }
-
-    fn of(span: &SpanContext) -> Self {
-        let flags = span.trace_flags() & TraceFlags::SAMPLED;
-        let state = span.trace_state().header();
-        Self {
-            traceparent: Some(format!(
-                "00-{}-{}-{:02x}",
-                span.trace_id(),
-                span.span_id(),
-                flags
-            )),
-            tracestate: Some(state).filter(|state| !state.is_empty()),
-        }
+    // A version that we do not know may have more fields; ours has none (W3C Trace Context, 3.2.4).
+    if (version == "00" && parts.next().is_some()) || flags.len() != 2 || !is_hex(flags) {
+        return None;
     }
-
-    /// The same for the tracer; `None` where there is none, or none that is well-formed.
-    fn remote(&self) -> Option<SpanContext> {
-        let mut parts = self.traceparent.as_deref()?.trim().split('-');
-        let (version, trace, span, flags) =
-            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if version.len() != 2 || version == "ff" || !is_hex(version) {
-            return None;
-        }
-        // A version that we do not know may have more fields; ours has none (W3C Trace Context, 3.2.4).
-        if (version == "00" && parts.next().is_some()) || flags.len() != 2 || !is_hex(flags) {
-            return None;
-        }
-        let context = SpanContext::new(
-            TraceId::from_hex(trace)
-                .ok()
-                .filter(|_| trace.len() == 32)?,
-            SpanId::from_hex(span).ok().filter(|_| span.len() == 16)?,
-            TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED,
-            true,
-            self.tracestate
-                .as_deref()
-                .and_then(|state| state.parse::<TraceState>().ok())
-                .unwrap_or_default(),
-        );
-        context.is_valid().then_some(context)
-    }
+    let remote = SpanContext::new(
+        TraceId::from_hex(trace)
+            .ok()
+            .filter(|_| trace.len() == 32)?,
+        SpanId::from_hex(span).ok().filter(|_| span.len() == 16)?,
+        TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED,
+        true,
+        context
+            .tracestate
+            .as_deref()
+            .and_then(|state| state.parse::<TraceState>().ok())
+            .unwrap_or_default(),
+    );
+    remote.is_valid().then_some(remote)
 }
 
 /// The span of an attempt that is under way. It ends when it is dropped, also where the attempt was cut short.
@@ -90,7 +76,7 @@ impl DeliverySpan {
     /// Starts it on the process's global tracer.
     pub fn start(delivery: &Delivery<'_>) -> Self {
         let event = delivery.event;
-        let created_in = TraceContext::of_event(event.headers.as_deref()).remote();
+        let created_in = remote(&TraceContext::of_event(event.headers.as_deref()));
         let tracer = global::tracer(names::SCOPE);
         let mut builder = tracer
             .span_builder(format!("{} {}", names::DELIVER, event.stream))
@@ -118,7 +104,7 @@ impl DeliverySpan {
             None => {}
         }
         let span = tracer.build_with_context(builder, &parent);
-        let context = TraceContext::of(span.span_context());
+        let context = text(span.span_context());
         Self { span, context }
     }
 
@@ -160,9 +146,9 @@ mod tests {
 
     #[test]
     fn a_well_formed_context_comes_out_as_it_went_in() {
-        let remote = context(PARENT).remote().unwrap();
+        let remote = remote(&context(PARENT)).unwrap();
         assert!(remote.is_remote() && remote.is_sampled());
-        assert_eq!(TraceContext::of(&remote), context(PARENT));
+        assert_eq!(text(&remote), context(PARENT));
     }
 
     #[test]
@@ -179,16 +165,9 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-zz",
             "00-é-b7ad6b7169203331-01",
         ] {
-            assert_eq!(context(bad).remote(), None, "{bad}");
+            assert_eq!(remote(&context(bad)), None, "{bad}");
         }
         let newer = "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more";
-        assert!(context(newer).remote().is_some());
-    }
-
-    #[test]
-    fn headers_that_are_no_context_are_none() {
-        for headers in [None, Some("{}"), Some("[]"), Some("{\"traceparent\": 5}")] {
-            assert_eq!(TraceContext::of_event(headers), TraceContext::default());
-        }
+        assert!(remote(&context(newer)).is_some());
     }
 }

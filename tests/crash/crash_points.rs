@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lanekeeper::crash_point::CrashPoint;
+use lanekeeper_fault::CrashPoint;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 use uuid::Uuid;

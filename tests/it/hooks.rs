@@ -6,7 +6,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use lanekeeper::spool::{Spool, SpoolConfig};
+use lanekeeper_producer::spool::{Spool, SpoolConfig};
+use lanekeeper_streams::hooks::SPOOLED;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -59,11 +60,11 @@ impl Machine {
 
     fn spool(&self) -> Spool {
         let dir = Some(self.home.join(".local/state/lanekeeper/spool"));
-        Spool::new(&SpoolConfig {
+        let config = SpoolConfig {
             dir,
             ..SpoolConfig::default()
-        })
-        .unwrap()
+        };
+        Spool::new(&config, SPOOLED).unwrap()
     }
 
     fn drain(&self) -> Value {

@@ -7,9 +7,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt as _};
-use lanekeeper::stream::hooks::call::Call;
-use lanekeeper::stream::hooks::config::HookConfig;
-use lanekeeper::stream::hooks::origin::Origin;
+use lanekeeper_streams::hooks::call::Call;
+use lanekeeper_streams::hooks::config::HookConfig;
+use lanekeeper_streams::hooks::origin::Origin;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;

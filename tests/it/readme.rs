@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use lanekeeper::config::Config;
-use lanekeeper::store::subscription::apply;
-use lanekeeper::stream::hooks::shape::AgentCli;
-use lanekeeper::subscription::SubscriptionFile;
+use lanekeeper_config::Config;
+use lanekeeper_postgres::subscription::apply;
+use lanekeeper_streams::hooks::shape::AgentCli;
+use lanekeeper_subscription::SubscriptionFile;
 use tokio_postgres::error::SqlState;
 
 use crate::command::run;
@@ -49,7 +49,9 @@ async fn every_statement_runs_and_the_producer_leaves_state_and_events_together(
     // The other statements may name a subscription of the files.
     for text in subscription_files() {
         let file = SubscriptionFile::parse(text, "README.md").unwrap();
-        apply(&mut client, &file, false, false).await.unwrap();
+        apply(&mut client, false, |current| file.plan(current, false))
+            .await
+            .unwrap();
     }
     for statement in blocks(README, "sql") {
         if statement != producer[0] && !statement.contains("GRANT") {
@@ -192,7 +194,7 @@ fn the_table_of_a_subscriptions_keys_is_complete() {
         .map(|key| key.trim_matches('`'))
         .collect();
     let mut known = BTreeSet::new();
-    for adapter in lanekeeper::adapter::KINDS {
+    for adapter in lanekeeper_adapters::KINDS {
         // Like no other key, so that it is told which there are.
         let text =
             format!("[subscription.x]\nstream = \"runs\"\nadapter = \"{adapter}\"\nq_9_q = 1");

@@ -1,6 +1,6 @@
 //! Schemas that are not the one of this release: older, migrated by several at once, newer.
 
-use lanekeeper::store::migrate::{latest, migrate, migrate_to, version};
+use lanekeeper_postgres::migrate::{latest, migrate, migrate_to, version};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lanekeeper::engine::decision::{Merging, Progress, Step, Stop, plan};
-use lanekeeper::store::claim::{self, Bound, ClaimedLane, RouteWalk};
-use lanekeeper::store::fetch::{self, FetchedEvent, Position};
-use lanekeeper::store::settle::Operation;
+use lanekeeper_engine::decision::{Merging, Progress, Step, Stop, plan};
+use lanekeeper_postgres::claim::{self, Bound, ClaimedLane, RouteWalk};
+use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
+use lanekeeper_postgres::settle::Operation;
 
 use crate::delivering::INLINE_BYTES;
 use crate::ensure;

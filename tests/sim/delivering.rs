@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lanekeeper::engine::decision::{Judgement, Step, Stop};
-use lanekeeper::store::fetch::FetchedEvent;
-use lanekeeper::store::letter;
-use lanekeeper::store::settle::{self, Operation};
+use lanekeeper_engine::decision::{Judgement, Step, Stop};
+use lanekeeper_postgres::fetch::FetchedEvent;
+use lanekeeper_postgres::letter;
+use lanekeeper_postgres::settle::{self, Operation};
 
 use crate::ensure;
 use crate::model::Model;

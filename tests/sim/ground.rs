@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::try_join;
-use lanekeeper::store::{Database, claim, fetch, lane_connection, settle, subscription};
-use lanekeeper::subscription::SubscriptionFile;
+use lanekeeper_postgres::{Database, claim, fetch, lane_connection, settle, subscription};
+use lanekeeper_subscription::SubscriptionFile;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
@@ -207,13 +207,13 @@ pub async fn apply(client: &mut Client, filter: usize, policy: usize) -> bool {
          retry = {{ schedule = [\"1s\", \"2s\"], max_attempts = 2, on_exhausted = \"{policy}\" }}\n"
     );
     let file = SubscriptionFile::parse(&text, "sim.toml").expect("a valid file");
-    let applied = subscription::apply(client, &file, false, false)
+    let applied = subscription::apply(client, false, |current| file.plan(current, false))
         .await
         .expect("applied");
     applied
         .changes
         .iter()
-        .any(|change| change.change != lanekeeper::subscription::ChangeKind::Unchanged)
+        .any(|change| change.change != lanekeeper_core::subscription::ChangeKind::Unchanged)
 }
 
 /// Waits for something that Postgres is about to do.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lanekeeper::store::{subscription, worker};
+use lanekeeper_postgres::{subscription, worker};
 
 use crate::ensure;
 use crate::ground::LIMIT;

@@ -1,6 +1,6 @@
 //! What operators, `apply` and housekeeping do, and time.
 
-use lanekeeper::store::{StoreError, housekeeping, operate};
+use lanekeeper_postgres::{StoreError, housekeeping, operate};
 
 use crate::ensure;
 use crate::ground::apply;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lanekeeper::store::append::{AppendError, NewEvent, enqueue, enqueue_many};
+use lanekeeper_postgres::append::{AppendError, NewEvent, enqueue, enqueue_many};
 use tokio::time::timeout;
 
 use crate::ensure;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper::engine::decision::Stop;
-use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
+use lanekeeper_engine::decision::Stop;
+use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
 
 use crate::ensure;
 use crate::model::holding::Shadow;

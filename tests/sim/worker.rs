@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::civil::Date;
-use lanekeeper::adapter::Verdict;
-use lanekeeper::engine::decision::{Progress, Step, Stop};
-use lanekeeper::store::claim::{Bound, Token};
-use lanekeeper::store::fetch::FetchedEvent;
-use lanekeeper::store::settle::Operation;
-use lanekeeper::store::subscription::Subscription;
-use lanekeeper::store::worker::Identity;
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_engine::decision::{Progress, Step, Stop};
+use lanekeeper_postgres::claim::{Bound, Token};
+use lanekeeper_postgres::fetch::FetchedEvent;
+use lanekeeper_postgres::settle::Operation;
+use lanekeeper_postgres::subscription::Subscription;
+use lanekeeper_postgres::worker::Identity;
 
 use crate::ground::Physical;
 use crate::model::holding::Shadow;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use lanekeeper::store::StoreError;
-use lanekeeper::store::append::{AppendError, Enqueued};
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::append::{AppendError, Enqueued};
 use tokio::task::JoinHandle;
 
 use crate::ground::Ground;

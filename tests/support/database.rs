@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lanekeeper::dev::{Options, Postgres};
-use lanekeeper::store::migrate::migrate;
+use lanekeeper_dev::{Options, Postgres};
+use lanekeeper_postgres::migrate::migrate;
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};

@@ -4,8 +4,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use lanekeeper::dev::{Data, Options, Postgres};
-use lanekeeper::store::migrate::migrate;
+use lanekeeper_dev::{Data, Options, Postgres};
+use lanekeeper_postgres::migrate::migrate;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

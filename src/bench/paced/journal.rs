@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
 use tokio_postgres::Client;
 
 use super::super::measure::{per_second, percentile_ms};
 use super::*;
-use crate::adapter::{Adapter, Delivery, Verdict};
 
 /// An event by its session's number and its seq.
 pub type Key = (usize, i64);

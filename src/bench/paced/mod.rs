@@ -12,6 +12,7 @@ mod tables;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lanekeeper_engine::Worker;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
@@ -19,7 +20,6 @@ use super::cost::Reading;
 use super::report::Window;
 use super::sink::Source;
 use super::{Backlog, BenchError, Options, Scratch, backlog};
-use crate::engine::Worker;
 use journal::{Journal, Watched};
 use producer::{Mix, Producer};
 

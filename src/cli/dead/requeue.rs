@@ -8,17 +8,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo, Timestamp};
+use lanekeeper_config::Config;
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::inspect::{self, DeadLetter, Since};
+use lanekeeper_postgres::operate::{self, Requeued};
 use serde::Serialize;
 
 use super::{OfArgs, find, id, print};
-use crate::cli::lane::ReasonArgs;
-use crate::cli::list::LimitArgs;
-use crate::cli::output::{self, Output, OutputArgs};
-use crate::cli::{Failure, connect};
-use crate::config::Config;
-use crate::store::StoreError;
-use crate::store::inspect::{self, DeadLetter, Since};
-use crate::store::operate::{self, Requeued};
+use crate::lane::ReasonArgs;
+use crate::list::LimitArgs;
+use crate::output::{self, Output, OutputArgs};
+use crate::{Failure, connect};
 
 /// Deliver dead letters again; prints what would be requeued unless --yes is given
 #[derive(Debug, clap::Args)]

@@ -1,9 +1,10 @@
 //! Whether the server has room for what the workers will ask of it.
 
+use lanekeeper_config::{Config, WorkerConfig};
+use lanekeeper_engine as engine;
+use lanekeeper_postgres::diagnose::Server;
+
 use super::check::Check;
-use crate::config::{Config, WorkerConfig};
-use crate::engine;
-use crate::store::diagnose::Server;
 
 /// Connections that a worker holds besides its lane connections and its pools: control, doorbell,
 /// listener, the session registry's, and one in reserve for a reconnect. The archive's comes and goes, one

@@ -4,8 +4,8 @@ use std::error::Error;
 
 use serde::Serialize;
 
-use crate::cli::Failure;
-use crate::cli::output;
+use crate::Failure;
+use crate::output;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,8 +1,9 @@
 //! Whether limits can be shared.
 
+use lanekeeper_limit::{LinkError, Survey};
+
 use super::check::{Check, chain};
-use crate::cli::output;
-use crate::limit::{LinkError, Survey};
+use crate::output;
 
 const NAME: &str = "redis";
 

@@ -1,9 +1,10 @@
 //! The server's version, settings, clock and old transactions.
 
+use lanekeeper_postgres::diagnose::Server;
+use lanekeeper_postgres::migrate::OLDEST_POSTGRES;
+
 use super::check::Check;
-use crate::cli::output;
-use crate::store::diagnose::Server;
-use crate::store::migrate::OLDEST_POSTGRES;
+use crate::output;
 
 /// The newest major version that the tests run against.
 const NEWEST_POSTGRES: i32 = 18;
@@ -157,7 +158,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A server that nothing is wrong with.
-    pub(in crate::cli::doctor) fn healthy() -> Server {
+    pub(in crate::doctor) fn healthy() -> Server {
         Server {
             version: "16.2".to_owned(),
             version_num: 160_002,

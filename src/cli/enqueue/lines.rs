@@ -4,6 +4,9 @@ use std::borrow::Cow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use lanekeeper_config::Config;
+use lanekeeper_postgres::ErrorClass;
+use lanekeeper_postgres::append::{self, AppendError, NewEvent};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -12,11 +15,8 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::input::{Input, InputError};
-use crate::cli::Failure;
-use crate::cli::output::{self, Output};
-use crate::config::Config;
-use crate::store::ErrorClass;
-use crate::store::append::{self, AppendError, NewEvent};
+use crate::Failure;
+use crate::output::{self, Output};
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
@@ -103,7 +103,7 @@ impl From<LineError> for Failure {
 }
 
 pub(super) async fn run(stream: &str, form: Output, config: &Config) -> Result<ExitCode, Failure> {
-    let client = crate::cli::connect(config).await?;
+    let client = crate::connect(config).await?;
     let mut input = Input::new(tokio::io::stdin());
     let mut bulk = Bulk {
         client: &client,

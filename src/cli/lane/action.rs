@@ -3,17 +3,17 @@
 
 use std::process::ExitCode;
 
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::inspect::LaneStatus;
+use lanekeeper_postgres::operate::{self, LaneAction};
 use serde::Serialize;
 use tokio_postgres::Client;
 
-use crate::cli::Failure;
-use crate::cli::output::{self, Output};
-use crate::store::StoreError;
-use crate::store::inspect::LaneStatus;
-use crate::store::operate::{self, LaneAction};
+use crate::Failure;
+use crate::output::{self, Output};
 
 /// What is done, and why.
-pub(in crate::cli) struct Change {
+pub(crate) struct Change {
     pub action: LaneAction,
     pub reason: Option<String>,
     /// Only where this seq is still the lane's head. A skip without one is of the head that was
@@ -44,7 +44,7 @@ struct Line<'a> {
 
 /// Acts on the lanes and prints what became of each. The first failure is reported when all were
 /// tried.
-pub(in crate::cli) async fn change(
+pub(crate) async fn change(
     client: &Client,
     lanes: &[LaneStatus],
     change: &Change,

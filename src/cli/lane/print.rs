@@ -1,11 +1,12 @@
 //! Lanes for people and scripts.
 
-use crate::cli::Failure;
-use crate::cli::output::{self, Output, or_dash};
-use crate::store::inspect::LaneStatus;
+use lanekeeper_postgres::inspect::LaneStatus;
+
+use crate::Failure;
+use crate::output::{self, Output, or_dash};
 
 /// Lanes as a table, or a JSON line each.
-pub(in crate::cli) fn print_lanes(lanes: &[LaneStatus], form: Output) -> Result<(), Failure> {
+pub(crate) fn print_lanes(lanes: &[LaneStatus], form: Output) -> Result<(), Failure> {
     if form == Output::Json {
         return lanes.iter().try_for_each(output::json_line);
     }

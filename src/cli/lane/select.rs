@@ -1,9 +1,9 @@
 //! Which lanes a command is about: one by its id, or those of a session.
 
+use lanekeeper_postgres::inspect::{self, LaneStatus};
 use tokio_postgres::Client;
 
-use crate::cli::Failure;
-use crate::store::inspect::{self, LaneStatus};
+use crate::Failure;
 
 /// Flattened into the arguments of commands that act on lanes.
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,10 @@
 //! How an entry of the session registry is printed: a line for each thing that is known.
 
 use jiff::Timestamp;
+use lanekeeper_postgres::inspect::RegistryEntry;
 
-use crate::cli::Failure;
-use crate::cli::output::{self, plain, short, time};
-use crate::store::inspect::RegistryEntry;
+use crate::Failure;
+use crate::output::{self, plain, short, time};
 
 /// Columns of a text.
 const WIDTH: usize = 100;

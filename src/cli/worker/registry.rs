@@ -2,13 +2,13 @@
 //!
 //! Deliveries do not depend on it: where it cannot be done, the worker says so and goes on.
 
+use lanekeeper_core::subscription::ChangeKind;
+use lanekeeper_core::subscription::built_in::REGISTRY;
+use lanekeeper_postgres::subscription::{self, BuiltInError, Done};
+use lanekeeper_postgres::{Database, StoreError};
+use lanekeeper_streams::hooks::STREAM;
+use lanekeeper_streams::hooks::registry::definition;
 use tokio_postgres::Client;
-
-use crate::store::subscription::{self, BuiltInError, Done};
-use crate::store::{Database, StoreError};
-use crate::stream::hooks::registry::definition;
-use crate::subscription::ChangeKind;
-use crate::subscription::built_in::{REGISTRY, REGISTRY_STREAM};
 
 /// Sessions that get a lane in one transaction, which holds an append lock on each.
 const SESSIONS_AT_ONCE: i32 = 200;
@@ -19,7 +19,7 @@ pub async fn switch(database: Database, wanted: bool) {
         let (mut client, connection) = database.connect().await.map_err(connecting)?;
         tokio::spawn(connection);
         let done = if wanted {
-            subscription::install(&mut client, REGISTRY, REGISTRY_STREAM, definition).await?
+            subscription::install(&mut client, REGISTRY, STREAM, definition).await?
         } else {
             subscription::remove(&mut client, REGISTRY).await?
         };

@@ -3,23 +3,23 @@
 
 use std::sync::Arc;
 
+use lanekeeper_fault::CrashPoint;
 use tokio::time::Instant;
 
 use super::held::Held;
 use super::{Session, SessionError};
-use crate::crash_point::CrashPoint;
-use crate::engine::budget::Budget;
-use crate::engine::claimer::{Batch, LaneContext};
-use crate::engine::lane::{self, Lane};
-use crate::engine::places::Places;
-use crate::engine::route::RouteTable;
+use crate::budget::Budget;
+use crate::claimer::{Batch, LaneContext};
+use crate::lane::{self, Lane};
+use crate::places::Places;
+use crate::route::RouteTable;
 #[cfg(feature = "crash-points")]
-use crate::mutation::Mutation;
-use crate::store::claim::{self, Claim, Claimed, ClaimedLane, RouteWalk};
-use crate::store::fetch::{self, FetchedEvent, Position};
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::claim::{self, Claim, Claimed, ClaimedLane, RouteWalk};
+use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
 
 /// Payloads up to this come with their batch; larger ones are read when it is their turn.
-pub(in crate::engine) const INLINE_BYTES: i32 = 4096;
+pub(crate) const INLINE_BYTES: i32 = 4096;
 
 /// Lanes that share a task, at the least. Where a delivery takes microseconds, a task of its own and waking it from
 /// another thread cost a lane more than the delivery.
@@ -175,7 +175,7 @@ impl Session<'_> {
         #[cfg(feature = "crash-points")]
         if Mutation::TransactionHeld.is_on() {
             let begun = self.client.batch_execute("BEGIN").await;
-            begun.map_err(crate::store::StoreError::on("holding a transaction"))?;
+            begun.map_err(lanekeeper_postgres::StoreError::on("holding a transaction"))?;
         }
         starting.start();
         Ok(())

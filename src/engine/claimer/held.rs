@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_postgres::claim::Token;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-use crate::engine::places::LaneHold;
-use crate::engine::route::Route;
-use crate::store::claim::Token;
+use crate::places::LaneHold;
+use crate::route::Route;
 
 /// A lane whose lock this connection holds.
 pub struct Held {

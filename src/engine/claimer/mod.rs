@@ -24,18 +24,19 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::{Client, Statement};
 
 pub(super) use self::claiming::INLINE_BYTES;
+use lanekeeper_fault::CrashPoint;
+use lanekeeper_postgres::fetch::FetchedEvent;
+use lanekeeper_postgres::lane_connection::{self, OpenError, Opened};
+use lanekeeper_postgres::settle::{self, Settled, Settlement};
+use lanekeeper_postgres::{ErrorClass, StoreError, claim, fetch, worker};
+use lanekeeper_telemetry::instruments::Cause;
+
 use self::held::Holdings;
 use self::size::ClaimSize;
 use super::budget::{Budget, Share};
 use super::shared::Shared;
 use super::trust::Trust;
 use super::walk::{Kind, Walks};
-use crate::crash_point::CrashPoint;
-use crate::store::fetch::FetchedEvent;
-use crate::store::lane_connection::{self, OpenError, Opened};
-use crate::store::settle::{self, Settled, Settlement};
-use crate::store::{ErrorClass, StoreError, claim, fetch, worker};
-use crate::telemetry::instruments::Cause;
 
 pub use super::shared::LaneContext;
 

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_fault::CrashPoint;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Batch, Reply, Request, Session, SessionError};
-use crate::crash_point::CrashPoint;
 #[cfg(feature = "crash-points")]
-use crate::mutation::Mutation;
-use crate::store::ErrorClass;
-use crate::store::claim::Token;
-use crate::store::fetch::Position;
-use crate::store::settle::{self, Operation, Settled, Settlement};
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::ErrorClass;
+use lanekeeper_postgres::claim::Token;
+use lanekeeper_postgres::fetch::Position;
+use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
 
 /// Lanes in one settlement.
 const SETTLE_LIMIT: usize = 1024;

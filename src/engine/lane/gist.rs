@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
+use lanekeeper_core::adapter::Gist;
+use lanekeeper_postgres::fetch::FetchedEvent;
+use lanekeeper_postgres::gist::{self, Gists};
 use tokio::time::timeout;
 
 use super::Runner;
 use super::read::{READ_BYTES_PER_S, READ_WITHIN};
-use crate::adapter::Gist;
-use crate::store::fetch::FetchedEvent;
-use crate::store::gist::{self, Gists};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

@@ -8,18 +8,19 @@
 
 use std::time::Duration;
 
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_core::event::Event;
+use lanekeeper_fault::Mutation;
+use lanekeeper_limit::{Admission, Answer, HORIZON, Passage, Slot};
+use lanekeeper_postgres::settle::Operation;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Ending, Runner, SETTLE_EVERY};
-use crate::adapter::Verdict;
-use crate::engine::lifecycle::{self, Happening};
-use crate::engine::progress::Stop;
-use crate::engine::route::Patience;
-use crate::engine::wanted;
-use crate::event::Event;
-use crate::limit::{Admission, Answer, Bucket, HORIZON, Passage, Slot};
-use crate::mutation::Mutation;
-use crate::store::settle::Operation;
+use crate::lifecycle::{self, Happening};
+use crate::progress::Stop;
+use crate::route::Patience;
+use crate::wanted;
 
 /// How long a lane under a limit is held before others have their turn.
 const TURN: Duration = Duration::from_secs(2);

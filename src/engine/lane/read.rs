@@ -6,17 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_core::event::Event;
+use lanekeeper_postgres::ErrorClass;
+use lanekeeper_postgres::fetch::{self, FetchedEvent};
+use lanekeeper_postgres::letter::{self, RequeuedLetter};
+use lanekeeper_postgres::settle::Operation;
 use tokio::time::timeout;
 
 use super::{Ending, Runner};
-use crate::engine::budget::Part;
-use crate::engine::claimer::INLINE_BYTES;
-use crate::engine::progress::Stop;
-use crate::event::Event;
-use crate::store::ErrorClass;
-use crate::store::fetch::{self, FetchedEvent};
-use crate::store::letter::{self, RequeuedLetter};
-use crate::store::settle::Operation;
+use crate::budget::Part;
+use crate::claimer::INLINE_BYTES;
+use crate::progress::Stop;
 
 /// How long a payload may take to arrive through the pool, and more by this many bytes a second.
 pub(super) const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ pub(super) const READ_BYTES_PER_S: u64 = 1 << 20;
 const LETTER_WITHIN: Duration = Duration::from_secs(30 + 256);
 
 /// Reads the lane's next requeued dead letter through the pool.
-pub(in crate::engine) async fn read_letter(
+pub(crate) async fn read_letter(
     pool: &deadpool_postgres::Pool,
     lane_id: i64,
 ) -> Result<Option<RequeuedLetter>, Unread> {
@@ -44,7 +44,7 @@ pub(in crate::engine) async fn read_letter(
 }
 
 /// Why a payload that stayed behind could not be read.
-pub(in crate::engine) enum Unread {
+pub(crate) enum Unread {
     Later,
     /// It can never leave Postgres, as text of over 1 GB.
     Never(String),

@@ -5,16 +5,16 @@ use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::{FutureExt, poll};
+use lanekeeper_core::adapter::{Delivery, Verdict};
+use lanekeeper_core::event::Event;
+use lanekeeper_fault::CrashPoint;
+use lanekeeper_postgres::settle::Operation;
+use lanekeeper_telemetry::Tracing;
+use lanekeeper_telemetry::span::DeliverySpan;
 use tokio::time::Instant;
 
 use super::{Ending, Runner};
-use crate::adapter::{Delivery, Verdict};
-use crate::crash_point::CrashPoint;
-use crate::engine::progress::Stop;
-use crate::event::Event;
-use crate::store::settle::Operation;
-use crate::telemetry::Tracing;
-use crate::telemetry::span::DeliverySpan;
+use crate::progress::Stop;
 
 impl Runner<'_> {
     /// Hands the head to the adapter. Ended where its connection's locks are believed in no more, and where the

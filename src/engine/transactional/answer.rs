@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
+use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::lane_connection::{self, Backend, OpenError};
 use tokio::time::{sleep, timeout};
 
-use crate::engine::shared::Shared;
-use crate::store::StoreError;
-use crate::store::lane_connection::{self, Backend, OpenError};
+use crate::shared::Shared;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {

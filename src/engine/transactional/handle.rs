@@ -4,25 +4,25 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::{FutureExt, TryFutureExt};
+use lanekeeper_core::adapter::{Delivery, Verdict};
+use lanekeeper_core::event::Event;
+use lanekeeper_fault::CrashPoint;
 use tokio::time::Instant;
 
 use super::answer::{SessionError, answer, ended};
 use super::{INLINE_BYTES, Session};
-use crate::adapter::{Delivery, Verdict};
-use crate::crash_point::CrashPoint;
-use crate::engine::budget::Part;
-use crate::engine::handler::{Handler, HandlerError};
-use crate::engine::progress::{Judgement, Progress, Stop};
-use crate::engine::route::Route;
-use crate::event::Event;
+use crate::budget::Part;
+use crate::handler::{Handler, HandlerError};
+use crate::progress::{Judgement, Progress, Stop};
+use crate::route::Route;
 #[cfg(feature = "crash-points")]
-use crate::mutation::Mutation;
-use crate::store::claim::ClaimedLane;
-use crate::store::fetch::{self, FetchedEvent};
-use crate::store::settle::{self, Operation, Settled};
-use crate::store::{ErrorClass, StoreError, letter};
-use crate::telemetry::Tracing;
-use crate::telemetry::span::DeliverySpan;
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::claim::ClaimedLane;
+use lanekeeper_postgres::fetch::{self, FetchedEvent};
+use lanekeeper_postgres::settle::{self, Operation, Settled};
+use lanekeeper_postgres::{ErrorClass, StoreError, letter};
+use lanekeeper_telemetry::Tracing;
+use lanekeeper_telemetry::span::DeliverySpan;
 
 /// Undoes, for the handler's own statements, what a lane connection pins for the engine's.
 const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_core::bucket::Bucket;
 use tokio::time::Instant;
 
 use super::{Answer, HORIZON, Limiter, Mode, Place, Slot, UNKNOWN, locked, micros, unknown};
-use crate::limit::bucket::Bucket;
-use crate::limit::link::Report;
-use crate::limit::meter::{self, Meter, Micros, Outcome, Pace};
-use crate::limit::share::Share;
+use crate::link::Report;
+use crate::meter::{self, Meter, Micros, Outcome, Pace};
+use crate::share::Share;
 
 /// With Redis a turn may come long before what one process says on its own.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

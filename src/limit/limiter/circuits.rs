@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::{Limiter, Mode, locked};
-use crate::limit::breaker::{Breakers, PROBE, Passage};
-use crate::limit::circuit::{CircuitView, Happened, Told};
-use crate::limit::link::Link;
+use crate::breaker::{Breakers, PROBE, Passage};
+use crate::circuit::{CircuitView, Happened, Told};
+use crate::link::Link;
 
 /// Whether a delivery may begin, and as what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{HORIZON, Limiter, Mode, locked};
-use crate::limit::link::{Link, LinkError, PRESENT, RedisSettings};
+use crate::link::{Link, LinkError, PRESENT, RedisSettings};
 
 /// Between two signs of life at Redis.
 const BEAT: Duration = Duration::from_millis(250);

@@ -3,9 +3,10 @@
 mod command;
 mod open_transactions;
 
-use lanekeeper::store::operate;
-use lanekeeper::store::subscription::{self, Applied, load};
-use lanekeeper::subscription::{ChangeKind, SubscriptionFile};
+use lanekeeper_core::subscription::ChangeKind;
+use lanekeeper_postgres::operate;
+use lanekeeper_postgres::subscription::{self, Applied, load};
+use lanekeeper_subscription::SubscriptionFile;
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -22,7 +23,7 @@ retry   = { max_attempts = 3 }
 
 async fn apply(client: &mut Client, text: &str, prune: bool, dry_run: bool) -> Applied {
     let file = SubscriptionFile::parse(text, "test.toml").unwrap();
-    subscription::apply(client, &file, prune, dry_run)
+    subscription::apply(client, dry_run, |current| file.plan(current, prune))
         .await
         .unwrap()
 }

@@ -1,8 +1,9 @@
 //! Producers: what is confirmed is in the log, and what is refused left nothing behind.
 
-use lanekeeper::config::{Config, Secret};
-use lanekeeper::store::append::{self, AppendError, NewEvent};
-use lanekeeper::store::connect;
+use lanekeeper_config::Config;
+use lanekeeper_postgres::append::{self, AppendError, NewEvent};
+use lanekeeper_postgres::connect;
+use lanekeeper_secret::Secret;
 use serde_json::json;
 use uuid::Uuid;
 

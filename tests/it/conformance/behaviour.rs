@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use lanekeeper::adapter::Verdict;
+use lanekeeper_core::adapter::Verdict;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

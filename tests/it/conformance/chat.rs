@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{
-    Adapter, Environment, Memory, MemoryError, MessageName, ProcessMemory, Role, Verdict, build,
-};
+use lanekeeper_adapters::{Environment, build};
+use lanekeeper_core::adapter::{Adapter, Role, Verdict};
+use lanekeeper_core::memory::{Memory, MemoryError, MessageName, ProcessMemory};
 use serde_json::{Value, json};
 
 use super::destination::{
@@ -176,7 +176,7 @@ pub(crate) async fn a_long_text_is_several_messages_in_order<D: Messenger>() {
 pub(crate) async fn one_request_is_one_turn<D: Messenger>() {
     let (destination, adapter) = said::<D>().await;
     let event = event("s-1", 1, &text::<D>(&"x".repeat(2 * D::LONGEST)));
-    let delivery = lanekeeper::adapter::Delivery {
+    let delivery = lanekeeper_core::adapter::Delivery {
         event: &event,
         subscription: "audit",
         attempt: 1,
@@ -248,7 +248,7 @@ pub(crate) async fn a_retry_sends_only_the_parts_that_are_missing<D: Messenger>(
     let memory = memory();
     let words = ["a", "b", "c"].map(|word| word.repeat(D::LONGEST));
     let event = event("s-1", 1, &text::<D>(&words.concat()));
-    let delivery = lanekeeper::adapter::Delivery {
+    let delivery = lanekeeper_core::adapter::Delivery {
         event: &event,
         subscription: "audit",
         attempt: 1,

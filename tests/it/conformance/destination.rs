@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{Adapter, Delivery, Verdict};
-use lanekeeper::event::Event;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::event::Event;
 use uuid::Uuid;
 
 /// How a destination treats whatever reaches it.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{Adapter, Environment, Verdict, build};
+use lanekeeper_adapters::{Environment, build};
+use lanekeeper_core::adapter::{Adapter, Verdict};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::fake::{Fake, Recorded};
-use lanekeeper::adapter::{Adapter, Verdict};
+use lanekeeper_adapters::fake::{Fake, Recorded};
+use lanekeeper_core::adapter::{Adapter, Verdict};
 use serde::Serialize;
 use serde_json::value::RawValue;
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{self, Adapter, Environment, Verdict};
+use lanekeeper_adapters as adapter;
+use lanekeeper_adapters::Environment;
+use lanekeeper_core::adapter::{Adapter, Verdict};
 use redis::{Commands as _, Connection};
 use rustix::process::Signal;
 use serde_json::json;

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use lanekeeper::adapter::{Environment, Verdict, build};
+use lanekeeper_adapters::{Environment, build};
+use lanekeeper_core::adapter::Verdict;
 use serde_json::json;
 
 use super::destination::{deliver, event};

@@ -1,7 +1,8 @@
 //! Slack, against a fake of its Web API.
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{Environment, Verdict, build};
+use lanekeeper_adapters::{Environment, build};
+use lanekeeper_core::adapter::Verdict;
 use serde_json::json;
 
 use super::destination::{deliver, event};

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{Adapter, LineWriter, Stdout, Verdict};
+use lanekeeper_adapters::{LineWriter, Stdout};
+use lanekeeper_core::adapter::{Adapter, Verdict};
 use tokio::sync::Notify;
 
 use super::conforms;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::Verdict;
+use lanekeeper_core::adapter::Verdict;
 use serde_json::json;
 
 use super::chat::{self, AMPLE, build_with};
@@ -29,8 +29,8 @@ impl chat::Fake for Telegram {
 #[tokio::test]
 async fn markdown_is_escaped_so_that_telegram_takes_it() {
     let bot = Bot::start(Conduct::Accept, AMPLE).await;
-    let memory: Arc<dyn lanekeeper::adapter::Memory> =
-        Arc::new(lanekeeper::adapter::ProcessMemory::default());
+    let memory: Arc<dyn lanekeeper_core::memory::Memory> =
+        Arc::new(lanekeeper_core::memory::ProcessMemory::default());
     let adapter = build_with(&bot, &memory, json!({"format": "markdown"}));
     let said =
         "**Done!** see `a_b.c` (1. of 3):\n```rs\nlet a = [1];\n```\n> # _x_ | {y} ~ = + - !";
@@ -59,8 +59,8 @@ async fn a_refusal_says_what_telegram_said() {
 #[tokio::test]
 async fn a_message_answers_another_in_a_topic() {
     let bot = Bot::start(Conduct::Accept, AMPLE).await;
-    let memory: Arc<dyn lanekeeper::adapter::Memory> =
-        Arc::new(lanekeeper::adapter::ProcessMemory::default());
+    let memory: Arc<dyn lanekeeper_core::memory::Memory> =
+        Arc::new(lanekeeper_core::memory::ProcessMemory::default());
     let settings = json!({"thread_from": "/topic", "reply_to_from": "/to"});
     let adapter = build_with(&bot, &memory, settings);
     let payload =

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{Adapter, Environment, Verdict, build};
+use lanekeeper_adapters::{Environment, build};
+use lanekeeper_core::adapter::{Adapter, Verdict};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;

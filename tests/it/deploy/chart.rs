@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::read_to_string;
 use std::time::Duration;
 
-use lanekeeper::config::Config;
+use lanekeeper_config::Config;
 use serde_json::Value;
 
 use crate::document::repository;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 use std::time::Duration;
 
-use lanekeeper::telemetry::names::{self, INSTRUMENTS, Name, key};
+use lanekeeper_telemetry::names::{self, INSTRUMENTS, Name, key};
 use serde_json::Value;
 
 use crate::document::repository;

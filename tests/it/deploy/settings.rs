@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-use lanekeeper::config::Config;
+use lanekeeper_config::Config;
 
 use crate::document::repository;
 
@@ -151,8 +151,7 @@ fn what_the_compose_file_mounts_is_there() {
         assert!(repository(path).exists(), "{path}");
     }
     let subscriptions = read("deploy/compose/subscriptions.toml");
-    lanekeeper::subscription::SubscriptionFile::parse(&subscriptions, "subscriptions.toml")
-        .unwrap();
+    lanekeeper_subscription::SubscriptionFile::parse(&subscriptions, "subscriptions.toml").unwrap();
 }
 
 #[test]

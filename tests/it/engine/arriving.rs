@@ -1,6 +1,6 @@
 //! I2, I5, I13: lanes start as their events arrive, while those of others of the same claim are on their way.
 
-use lanekeeper::engine::WorkerSettings;
+use lanekeeper_engine::WorkerSettings;
 
 use super::bed::{Bed, LIMIT};
 use crate::support::{Line, Protocol, Proxy, Upstream, wait_until};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper::adapter::fake::Fake;
-use lanekeeper::engine::{Destination, DestinationSource, Worker, WorkerSettings};
-use lanekeeper::store::subscription::Subscription;
+use lanekeeper_adapters::fake::Fake;
+use lanekeeper_engine::{Destination, DestinationSource, Worker, WorkerSettings};
+use lanekeeper_postgres::subscription::Subscription;
 use tokio_postgres::Client;
 
 use crate::support::{TestDb, wait_until};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use lanekeeper::adapter::Verdict;
-use lanekeeper::engine::WorkerSettings;
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_engine::WorkerSettings;
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::{Protocol, Proxy, Upstream, wait_until};

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lanekeeper::adapter::Verdict;
-use lanekeeper::adapter::fake::Fake;
+use lanekeeper_adapters::fake::Fake;
+use lanekeeper_core::adapter::Verdict;
 
 use super::bed::{Bed, LIMIT};
 use crate::support::wait_until;

@@ -1,6 +1,6 @@
 //! B6, C11, I4: what happens to an event that will not be delivered, and what operators can do.
 
-use lanekeeper::adapter::Verdict;
+use lanekeeper_core::adapter::Verdict;
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;

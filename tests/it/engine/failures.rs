@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lanekeeper::adapter::Verdict;
-use lanekeeper::engine::{Stopped, WorkerSettings};
-use lanekeeper::store::lane_connection::{self, Backend};
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_engine::{Stopped, WorkerSettings};
+use lanekeeper_postgres::lane_connection::{self, Backend};
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::{Protocol, Proxy, Upstream, wait_until};
@@ -371,7 +371,7 @@ async fn a_worker_without_heartbeat_is_ended_by_a_peer() {
 async fn a_panicking_adapter_is_a_failed_attempt() {
     let bed = Bed::new().await;
     let bed = Bed {
-        fake: lanekeeper::adapter::fake::Fake::answering(|delivery| {
+        fake: lanekeeper_adapters::fake::Fake::answering(|delivery| {
             assert!(delivery.attempt > 1, "as told by the test");
             Verdict::Accepted
         }),

@@ -1,6 +1,6 @@
 //! B5, I12: filters, coalescing, large payloads.
 
-use lanekeeper::adapter::Verdict;
+use lanekeeper_core::adapter::Verdict;
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lanekeeper::store::append::{AppendError, Enqueued, NewEvent};
-use lanekeeper::store::appender::{Appender, AppenderError};
-use lanekeeper::store::{Database, pool};
+use lanekeeper_postgres::append::{AppendError, Enqueued, NewEvent};
+use lanekeeper_postgres::appender::{Appender, AppenderError};
+use lanekeeper_postgres::{Database, pool};
 use tokio::time::timeout;
 
 use super::bed::{Bed, LIMIT, enqueue};

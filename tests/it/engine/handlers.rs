@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::Delivery;
-use lanekeeper::engine::{
+use lanekeeper_core::adapter::Delivery;
+use lanekeeper_engine::{
     Destination, DestinationSource, Handler, HandlerError, Worker, WorkerSettings,
 };
-use lanekeeper::store::subscription::Subscription;
+use lanekeeper_postgres::subscription::Subscription;
 use tokio_postgres::Transaction;
 
 use super::bed::{Bed, LIMIT, Sub};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lanekeeper::store::claim::{self, Bound, RouteWalk};
-use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
-use lanekeeper::store::{lane_connection, worker};
+use lanekeeper_postgres::claim::{self, Bound, RouteWalk};
+use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
+use lanekeeper_postgres::{lane_connection, worker};
 
 use super::bed::{Bed, Sub, enqueue};
 use crate::statements::connection::settlement;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanekeeper::engine::{WorkerSettings, lanes_each};
+use lanekeeper_engine::{WorkerSettings, lanes_each};
 
 use super::bed::{Bed, LIMIT};
 use crate::support::wait_until;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::{Adapter, Delivery, Verdict};
-use lanekeeper::engine::{
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_engine::{
     Destination, DestinationSource, Handler, HandlerError, Worker, WorkerSettings,
 };
-use lanekeeper::store::subscription::Subscription;
+use lanekeeper_postgres::subscription::Subscription;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_postgres::Transaction;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use lanekeeper::adapter::Verdict;
-use lanekeeper::engine::Stopped;
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_engine::Stopped;
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;
@@ -175,10 +175,10 @@ async fn two_subscriptions_of_a_stream_progress_independently() {
 async fn a_long_backlog_of_one_session_yields_to_the_others() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(1, 5000).await;
-    let settings = lanekeeper::engine::WorkerSettings {
+    let settings = lanekeeper_engine::WorkerSettings {
         lane_connections: 1,
         max_lanes: Some(1),
-        ..lanekeeper::engine::WorkerSettings::default()
+        ..lanekeeper_engine::WorkerSettings::default()
     };
     bed.enqueue("quiet", "step").await;
     let worker = bed.worker_with(settings).await;
@@ -208,10 +208,10 @@ async fn a_higher_priority_pulls_its_whole_session_forward() {
         )
         .await
         .unwrap();
-    let settings = lanekeeper::engine::WorkerSettings {
+    let settings = lanekeeper_engine::WorkerSettings {
         lane_connections: 1,
         max_lanes: Some(1),
-        ..lanekeeper::engine::WorkerSettings::default()
+        ..lanekeeper_engine::WorkerSettings::default()
     };
     let worker = bed.worker_with(settings).await;
     bed.drained().await;

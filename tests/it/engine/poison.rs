@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use lanekeeper::adapter::Verdict;
-use lanekeeper::adapter::fake::Fake;
-use lanekeeper::engine::WorkerSettings;
-use lanekeeper::limit::BreakerSettings;
+use lanekeeper_adapters::fake::Fake;
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_engine::WorkerSettings;
+use lanekeeper_limit::BreakerSettings;
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use lanekeeper::adapter::Verdict;
-use lanekeeper::store::housekeeping::{Keep, forget_records, rest_sessions};
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_postgres::housekeeping::{Keep, forget_records, rest_sessions};
 
 use super::bed::{Bed, LIMIT, Sub};
 use super::failures::Doomed;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper::adapter::fake::Fake;
-use lanekeeper::adapter::{Adapter, Delivery, Verdict};
-use lanekeeper::engine::{Destination, DestinationSource, Worker, WorkerSettings};
-use lanekeeper::store::subscription::Subscription;
+use lanekeeper_adapters::fake::Fake;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_engine::{Destination, DestinationSource, Worker, WorkerSettings};
+use lanekeeper_postgres::subscription::Subscription;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_postgres::{AsyncMessage, NoTls};

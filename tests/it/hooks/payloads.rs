@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lanekeeper::stream::hooks::call::Call;
-use lanekeeper::stream::hooks::config::HookConfig;
-use lanekeeper::stream::hooks::event_type::MAPPED;
-use lanekeeper::stream::hooks::origin::Origin;
-use lanekeeper::stream::hooks::shape::AgentCli;
+use lanekeeper_streams::hooks::call::Call;
+use lanekeeper_streams::hooks::config::HookConfig;
+use lanekeeper_streams::hooks::event_type::MAPPED;
+use lanekeeper_streams::hooks::origin::Origin;
+use lanekeeper_streams::hooks::shape::AgentCli;
 use serde_json::Value;
 
 pub fn fixtures() -> PathBuf {

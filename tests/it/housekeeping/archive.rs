@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use lanekeeper::engine::{StartError, WorkerSettings};
-use lanekeeper::store::{archive, housekeeping};
+use lanekeeper_engine::{StartError, WorkerSettings};
+use lanekeeper_postgres::{archive, housekeeping};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
@@ -423,16 +423,16 @@ async fn a_worker_does_not_start_with_an_archive_that_it_cannot_write_to() {
         ..WorkerSettings::default()
     };
     struct Nothing;
-    impl lanekeeper::engine::DestinationSource for Nothing {
+    impl lanekeeper_engine::DestinationSource for Nothing {
         fn build(
             &self,
-            _subscription: &lanekeeper::store::subscription::Subscription,
-        ) -> Result<lanekeeper::engine::Destination, Box<dyn std::error::Error + Send + Sync>>
+            _subscription: &lanekeeper_postgres::subscription::Subscription,
+        ) -> Result<lanekeeper_engine::Destination, Box<dyn std::error::Error + Send + Sync>>
         {
             Err("no worker gets here".into())
         }
     }
-    let started = lanekeeper::engine::Worker::start(
+    let started = lanekeeper_engine::Worker::start(
         bed.db.url().parse().unwrap(),
         settings,
         std::sync::Arc::new(Nothing),
@@ -514,7 +514,7 @@ async fn a_day_that_a_lane_needs_is_not_archived_and_none_is_behind_it() {
         ))
         .await
         .unwrap();
-    let next = include_str!("../../../src/store/sql/archive_day.sql");
+    let next = include_str!("../../../src/postgres/sql/archive_day.sql");
     assert!(bed.client.query_opt(next, &[&7]).await.unwrap().is_none());
     assert_eq!(archive::waiting(&bed.client, 7).await.unwrap(), 2);
     settle(&bed).await;

@@ -1,8 +1,8 @@
 //! Sessions of which nothing is left lose their lanes, and never their number or an event (I1, I13).
 
-use lanekeeper::engine::WorkerSettings;
-use lanekeeper::store::housekeeping::{Rest, rest_sessions};
-use lanekeeper::subscription::SubscriptionFile;
+use lanekeeper_engine::WorkerSettings;
+use lanekeeper_postgres::housekeeping::{Rest, rest_sessions};
+use lanekeeper_subscription::SubscriptionFile;
 use tokio_postgres::Client;
 
 use crate::engine::bed::{Bed, LIMIT, Sub, enqueue};
@@ -331,9 +331,11 @@ async fn an_apply_leaves_sessions_at_rest_alone() {
     let file = "[subscription.more]\nstream = \"runs\"\nadapter = \"webhook\"\nurl = \"https://example.com/\"\nstart = \"earliest\"";
     let file = SubscriptionFile::parse(file, "test.toml").unwrap();
     let mut operator = bed.db.connect().await;
-    let applied = lanekeeper::store::subscription::apply(&mut operator, &file, false, false)
-        .await
-        .unwrap();
+    let applied = lanekeeper_postgres::subscription::apply(&mut operator, false, |current| {
+        file.plan(current, false)
+    })
+    .await
+    .unwrap();
     assert!(applied.backfills.is_empty());
     let worker = bed.worker().await;
     wait_until(LIMIT, "the change is finished", async || {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lanekeeper::adapter::Verdict;
-use lanekeeper::adapter::fake::Fake;
-use lanekeeper::engine::WorkerSettings;
-use lanekeeper::limit::BreakerSettings;
+use lanekeeper_adapters::fake::Fake;
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_engine::WorkerSettings;
+use lanekeeper_limit::BreakerSettings;
 
 use super::ground::{Ground, LIMIT};
 use crate::command::run;
@@ -149,7 +149,7 @@ async fn alone(
 ) -> (
     Bed,
     Fake,
-    lanekeeper::engine::Worker,
+    lanekeeper_engine::Worker,
     tokio::sync::watch::Sender<bool>,
 ) {
     let broken = tokio::sync::watch::Sender::new(true);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper::config::Secret;
-use lanekeeper::limit::{
-    Answer, BreakerSettings, Bucket, Fleet, HORIZON, Limiter, RedisSettings, survey,
-};
+use lanekeeper_core::bucket::Bucket;
+use lanekeeper_core::fleet::Fleet;
+use lanekeeper_limit::{Answer, BreakerSettings, HORIZON, Limiter, RedisSettings, survey};
+use lanekeeper_secret::Secret;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 

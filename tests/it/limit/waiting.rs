@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lanekeeper::config::Secret;
-use lanekeeper::engine::WorkerSettings;
-use lanekeeper::limit::RedisSettings;
+use lanekeeper_engine::WorkerSettings;
+use lanekeeper_limit::RedisSettings;
+use lanekeeper_secret::Secret;
 
 use crate::engine::bed::{Bed, LIMIT, Sub};
 use crate::support::{RedisServer, wait_until};
@@ -120,7 +120,7 @@ async fn a_worker_that_is_told_to_stop_waits_for_no_turn() {
         !bed.fake.seen().accepted().is_empty()
     })
     .await;
-    assert_eq!(worker.stop().await, lanekeeper::engine::Stopped::Clean);
+    assert_eq!(worker.stop().await, lanekeeper_engine::Stopped::Clean);
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.claim").await, 0);
     assert!(bed.undelivered().await > 0);
 }

@@ -8,7 +8,7 @@ mod run;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use lanekeeper::mutation::Mutation;
+use lanekeeper_fault::Mutation;
 
 use crate::document::{repository, rows, section};
 use crate::support::TestDb;
@@ -80,7 +80,7 @@ fn the_guarantees_list_the_mutations() {
         .map(|row| {
             let kept = match row.change {
                 Change::Sql(function, _) => function.to_owned(),
-                Change::Rust(_) => "src/mutation.rs".to_owned(),
+                Change::Rust(_) => "src/fault/mutation.rs".to_owned(),
             };
             let invariant = format!("I{}", row.invariant);
             vec![

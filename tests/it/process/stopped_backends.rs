@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lanekeeper::store::{Database, pool};
+use lanekeeper_postgres::{Database, pool};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 use tokio_postgres::Client;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lanekeeper::store::operate;
-use lanekeeper::store::subscription::{self, BuiltInError};
-use lanekeeper::subscription::ChangeKind;
-use lanekeeper::subscription::built_in::REGISTRY;
+use lanekeeper_core::subscription::ChangeKind;
+use lanekeeper_core::subscription::built_in::REGISTRY;
+use lanekeeper_postgres::operate;
+use lanekeeper_postgres::subscription::{self, BuiltInError};
 use serde_json::json;
 
 use super::{Office, install};

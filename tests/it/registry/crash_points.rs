@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lanekeeper::crash_point::CrashPoint;
+use lanekeeper_fault::CrashPoint;
 use serde_json::json;
 use tokio::time::sleep;
 

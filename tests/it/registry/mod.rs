@@ -13,13 +13,14 @@ mod turns;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper::engine::{Destination, DestinationSource, Worker, WorkerSettings};
-use lanekeeper::store::subscription::{self, Subscription};
-use lanekeeper::stream::hooks::call::Call;
-use lanekeeper::stream::hooks::config::HookConfig;
-use lanekeeper::stream::hooks::origin::Origin;
-use lanekeeper::stream::hooks::registry::{SessionRegistry, definition};
-use lanekeeper::subscription::built_in::{REGISTRY, REGISTRY_STREAM};
+use lanekeeper_core::subscription::built_in::REGISTRY;
+use lanekeeper_engine::{Destination, DestinationSource, Worker, WorkerSettings};
+use lanekeeper_postgres::subscription::{self, Subscription};
+use lanekeeper_streams::hooks::STREAM;
+use lanekeeper_streams::hooks::call::Call;
+use lanekeeper_streams::hooks::config::HookConfig;
+use lanekeeper_streams::hooks::origin::Origin;
+use lanekeeper_streams::hooks::registry::{SessionRegistry, definition};
 use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
@@ -152,7 +153,7 @@ impl Office {
 }
 
 async fn install(client: &mut Client) -> Result<subscription::Done, subscription::BuiltInError> {
-    subscription::install(client, REGISTRY, REGISTRY_STREAM, definition).await
+    subscription::install(client, REGISTRY, STREAM, definition).await
 }
 
 async fn settled(client: &Client) {

@@ -160,7 +160,7 @@ async fn an_unreadable_stop_closes_the_turn_and_is_the_sessions_last_error() {
 async fn an_end_that_is_allowed_closes_session_and_turn() {
     let office = Office::new().await;
     let worker = office.worker().await;
-    let mut config = lanekeeper::stream::hooks::config::HookConfig::default();
+    let mut config = lanekeeper_streams::hooks::config::HookConfig::default();
     config.allow.push("session_end".to_owned());
     told(&office, "UserPromptSubmit", json!({"prompt": "go"})).await;
     let end = claude("SessionEnd", &json!({"reason": "logout"})).to_string();

@@ -1,8 +1,8 @@
 //! What survivors charge for dead workers.
 
-use lanekeeper::store::claim::{Bound, ClaimedLane};
-use lanekeeper::store::settle::{Operation, Settled};
-use lanekeeper::store::{settle, worker};
+use lanekeeper_postgres::claim::{Bound, ClaimedLane};
+use lanekeeper_postgres::settle::{Operation, Settled};
+use lanekeeper_postgres::{settle, worker};
 
 use super::connection::{Connection, settlement};
 use crate::engine::bed::{Bed, LIMIT};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lanekeeper::store::claim::{self, Bound, Claim, Claimed, ClaimedLane, RouteWalk, Token};
-use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
-use lanekeeper::store::worker;
+use lanekeeper_postgres::claim::{self, Bound, Claim, Claimed, ClaimedLane, RouteWalk, Token};
+use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
+use lanekeeper_postgres::worker;
 use tokio_postgres::{Client, Statement};
 
 use crate::engine::bed::Bed;

@@ -1,7 +1,7 @@
 //! Lanes that all finish, in one settlement, and a claim that lets go of what its connection held before (I2, I5, I13).
 
-use lanekeeper::store::claim::{Bound, ClaimedLane, Token};
-use lanekeeper::store::settle::{Operation, Settled, Settlement};
+use lanekeeper_postgres::claim::{Bound, ClaimedLane, Token};
+use lanekeeper_postgres::settle::{Operation, Settled, Settlement};
 
 use super::connection::{Connection, ids, settlement};
 use crate::engine::bed::Bed;

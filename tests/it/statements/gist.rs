@@ -1,6 +1,6 @@
 //! What large payloads say at a few places.
 
-use lanekeeper::store::gist;
+use lanekeeper_postgres::gist;
 use serde_json::{Value, json};
 
 use crate::support::TestDb;

@@ -1,6 +1,6 @@
 //! I9 for housekeeping: a turn costs what it walks, with plans that were made on an empty schema.
 
-use lanekeeper::store::housekeeping::{finish_changes, rest_sessions};
+use lanekeeper_postgres::housekeeping::{finish_changes, rest_sessions};
 
 use super::plans::Observed;
 use crate::engine::bed::{Bed, LIMIT, Sub};

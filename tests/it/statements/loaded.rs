@@ -1,9 +1,9 @@
 //! The hot statements on a table that is full of everything that can pile up.
 
-use lanekeeper::store::claim::{self, Bound, ClaimedLane, RouteWalk};
-use lanekeeper::store::fetch::{self, Position};
-use lanekeeper::store::settle::{self, Operation, Settled, Settlement};
-use lanekeeper::store::worker;
+use lanekeeper_postgres::claim::{self, Bound, ClaimedLane, RouteWalk};
+use lanekeeper_postgres::fetch::{self, Position};
+use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
+use lanekeeper_postgres::worker;
 use tokio_postgres::Client;
 
 use super::connection::settlement;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::support::TestDb;
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/sql");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/postgres/sql");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

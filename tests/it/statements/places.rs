@@ -1,8 +1,8 @@
 //! Progress by its place: what a token says of it is a hint, and whoever finds something else there goes by the key
 //! (I2, I5, I13).
 
-use lanekeeper::store::claim::{Bound, ClaimedLane};
-use lanekeeper::store::settle::{Operation, Settled};
+use lanekeeper_postgres::claim::{Bound, ClaimedLane};
+use lanekeeper_postgres::settle::{Operation, Settled};
 
 use super::connection::{Connection, ids, settlement};
 use crate::engine::bed::Bed;

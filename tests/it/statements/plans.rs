@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 
-use lanekeeper::store::lane_connection;
+use lanekeeper_postgres::lane_connection;
 use serde_json::Value;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 

@@ -2,11 +2,11 @@
 //! who does not need it (I9).
 
 use jiff::civil::Date;
-use lanekeeper::engine::WorkerSettings;
-use lanekeeper::store::claim::Bound;
-use lanekeeper::store::fetch::{self, FetchedEvent, Position};
-use lanekeeper::store::housekeeping::move_recent;
-use lanekeeper::store::settle::{Operation, Settled};
+use lanekeeper_engine::WorkerSettings;
+use lanekeeper_postgres::claim::Bound;
+use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
+use lanekeeper_postgres::housekeeping::move_recent;
+use lanekeeper_postgres::settle::{Operation, Settled};
 
 use super::connection::Connection;
 use crate::engine::bed::{Bed, enqueue};

@@ -1,7 +1,7 @@
 //! What metrics are told of subscriptions, at a cost that does not depend on what has been (I9).
 
 use jiff::{SignedDuration, Timestamp};
-use lanekeeper::store::inspect;
+use lanekeeper_postgres::inspect;
 use tokio_postgres::types::Type;
 
 use super::snapshot::{hold, pages};
@@ -11,7 +11,7 @@ use crate::engine::bed::Bed;
 async fn pages_read(bed: &Bed, floors: &[(i32, Timestamp)]) -> i64 {
     let statement = format!(
         "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}",
-        include_str!("../../../src/store/sql/status.sql")
+        include_str!("../../../src/postgres/sql/status.sql")
     );
     let (routes, floors): (Vec<i32>, Vec<Timestamp>) = floors.iter().copied().unzip();
     let rows = bed

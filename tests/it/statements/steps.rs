@@ -1,9 +1,9 @@
 //! A lane's number, version and step in one: what a settlement compares (I5), and what keeps look-ups short
 //! behind a snapshot that somebody holds (I9).
 
-use lanekeeper::store::claim::{Bound, ClaimedLane};
-use lanekeeper::store::settle::{Operation, Settled};
-use lanekeeper::store::worker;
+use lanekeeper_postgres::claim::{Bound, ClaimedLane};
+use lanekeeper_postgres::settle::{Operation, Settled};
+use lanekeeper_postgres::worker;
 
 use super::connection::Connection;
 use super::plans::Observed;

@@ -1,7 +1,7 @@
 //! What a claim makes of tokens: each is taken once, none is passed over, none is made twice (I9, I13).
 
-use lanekeeper::store::claim::Bound;
-use lanekeeper::store::settle::{Operation, Settled, Settlement};
+use lanekeeper_postgres::claim::Bound;
+use lanekeeper_postgres::settle::{Operation, Settled, Settlement};
 
 use super::connection::{Connection, ids, settlement};
 use crate::engine::bed::{Bed, LIMIT};

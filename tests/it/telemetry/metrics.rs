@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanekeeper::telemetry::names;
+use lanekeeper_telemetry::names;
 
 use super::collector::{Collector, keys};
 use crate::process::plant::{LIMIT, Plant};

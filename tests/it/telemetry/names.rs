@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lanekeeper::telemetry::names::{self, key};
+use lanekeeper_telemetry::names::{self, key};
 use opentelemetry_semantic_conventions::{attribute, metric};
 
 use crate::document::{repository, rows, section};

@@ -1,7 +1,7 @@
 //! What settlements and operators' actions do to a lane.
 
-use lanekeeper::store::operate::Requeued;
-use lanekeeper::store::settle::{Operation, Settled};
+use lanekeeper_postgres::operate::Requeued;
+use lanekeeper_postgres::settle::{Operation, Settled};
 
 use super::holding::Shadow;
 use super::{Letter, Model};

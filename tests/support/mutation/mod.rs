@@ -2,16 +2,16 @@
 //!
 //! The environment variable `MUTATION` names the one that a test process runs with. Those of the schema are
 //! texts in functions of a migrated database: each database that a test gets has them replaced. Those of the
-//! program are switches of `src/mutation.rs`, which reads the same variable, in worker processes too.
+//! program are switches of `src/fault/mutation.rs`, which reads the same variable, in worker processes too.
 
 mod table;
 
-use lanekeeper::mutation::Mutation;
+use lanekeeper_fault::Mutation;
 use tokio_postgres::Client;
 
 pub use self::table::ROWS;
 
-/// As `src/mutation.rs` reads it.
+/// As `src/fault/mutation.rs` reads it.
 pub const VARIABLE: &str = "MUTATION";
 
 pub struct Row {

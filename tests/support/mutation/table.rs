@@ -1,6 +1,6 @@
 //! All mutations, by invariant. docs/guarantees.md has the same table.
 
-use lanekeeper::mutation::Mutation;
+use lanekeeper_fault::Mutation;
 
 use super::Change::{Rust, Sql};
 use super::Row;

@@ -144,7 +144,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use lanekeeper::store::{claim, settle};
+    use lanekeeper_postgres::{claim, settle};
 
     use super::*;
 

@@ -8,8 +8,8 @@ mod trouble;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use lanekeeper::adapter::fake::Fake;
-use lanekeeper::adapter::{Delivery, Verdict};
+use lanekeeper_adapters::fake::Fake;
+use lanekeeper_core::adapter::{Delivery, Verdict};
 use tokio::time::Instant;
 
 use self::trouble::{cut, operate, produce};

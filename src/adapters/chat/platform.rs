@@ -1,0 +1,50 @@
+//! What a chat platform does: one request each. An adapter's own knowledge of a platform is behind this.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_core::bucket::Bucket;
+
+use super::message::Target;
+
+/// What came of one request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A message was sent; this is what the platform calls it.
+    Sent {
+        reference: String,
+    },
+    /// Done, or there was nothing to do.
+    Done,
+    /// The message that was to be changed is not there any more, or may not be changed.
+    Missing,
+    Failed(Verdict),
+}
+
+#[async_trait]
+pub trait Platform: Send + Sync + 'static {
+    /// UTF-16 units that a message may have.
+    fn longest(&self) -> usize;
+
+    /// What a request about this target draws on, which may be an edit.
+    fn buckets(&self, target: &Target, may_edit: bool) -> Vec<Bucket>;
+
+    /// Sends a message. Only the first part of a text answers another message.
+    async fn send(&self, target: &Target, text: &str, first: bool) -> Outcome;
+
+    async fn edit(&self, target: &Target, reference: &str, text: &str) -> Outcome;
+
+    async fn delete(&self, target: &Target, reference: &str) -> Outcome;
+
+    /// Whether it can show there that somebody types.
+    fn can_type(&self, target: &Target) -> bool;
+
+    /// Shows that somebody types. What comes of it is of no account.
+    async fn show_typing(&self, target: &Target);
+
+    /// What it said of its limits since it was last asked.
+    fn learned(&self) -> Vec<(Bucket, Duration)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,281 @@
+//! Events on the standard input of a command, one process per delivery.
+//!
+//! | end of the command | verdict |
+//! |---|---|
+//! | 0 | accepted |
+//! | 65 (EX_DATAERR), 100 | rejected: trying again cannot help |
+//! | 75 (EX_TEMPFAIL), any other code, a signal, the time-out | retry |
+//!
+//! The command runs in a process group of its own, which is killed as a whole when the time is out
+//! or the delivery is dropped. What a command leaves running in the background after it has ended
+//! by itself is left alone. The worker's own secrets are taken out of its environment; what the
+//! command needs is named in `env`.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join3;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::timeout;
+
+use super::{SettingsError, envelope, excerpt, settings, signature};
+
+const KIND: &str = "exec";
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// How long output is waited for after the command has ended: a background process that inherited
+/// the pipe may hold it open for ever.
+const OUTPUT_GRACE: Duration = Duration::from_millis(100);
+/// Of the command's output this much is kept, from its end.
+const KEPT_BYTES: usize = 2 * 1024;
+const QUOTED_CHARS: usize = 500;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    command: Vec<String>,
+    timeout_ms: Option<u64>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    cwd: Option<PathBuf>,
+}
+
+/// Runs one command per event.
+pub struct Exec {
+    program: String,
+    arguments: Vec<String>,
+    environment: Vec<(OsString, OsString)>,
+    cwd: Option<PathBuf>,
+    timeout: Duration,
+}
+
+impl Exec {
+    pub(super) fn check(settings: &Value) -> Result<(), SettingsError> {
+        Self::build(settings).map(drop)
+    }
+
+    pub(super) fn build(given: &Value) -> Result<Self, SettingsError> {
+        let given: Settings = settings::parse(KIND, given)?;
+        let mut words = given.command.into_iter();
+        let Some(program) = words.next().filter(|program| !program.is_empty()) else {
+            let reason = "it must name a program, then its arguments";
+            return Err(SettingsError::invalid(KIND, "command", reason));
+        };
+        if let Some(name) = given
+            .env
+            .keys()
+            .find(|name| name.is_empty() || name.contains(['=', '\0']))
+        {
+            let reason = format!("{name:?} is not the name of a variable");
+            return Err(SettingsError::invalid(KIND, "env", reason));
+        }
+        let inherited = std::env::vars_os().filter(|(name, value)| !is_ours(name, value));
+        let given_env = given
+            .env
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        Ok(Self {
+            program,
+            arguments: words.collect(),
+            environment: inherited.chain(given_env).collect(),
+            cwd: given.cwd,
+            timeout: settings::timeout(KIND, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
+        })
+    }
+
+    fn spawn(&self, delivery: &Delivery<'_>) -> io::Result<Run> {
+        let event = delivery.event;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("LANEKEEPER_STREAM", &*event.stream)
+            .env("LANEKEEPER_SESSION", &*event.session)
+            .env("LANEKEEPER_SEQ", event.seq.to_string())
+            .env("LANEKEEPER_MESSAGE_ID", event.message_id.to_string())
+            .env("LANEKEEPER_EVENT_TYPE", &*event.event_type)
+            .env("LANEKEEPER_ATTEMPT", delivery.attempt.to_string())
+            .env("LANEKEEPER_SUBSCRIPTION", delivery.subscription)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        Ok(Run {
+            child: command.spawn()?,
+            stdout: Tail::default(),
+            stderr: Tail::default(),
+        })
+    }
+}
+
+/// Whether a variable of the worker is one of its secrets: its databases, its own configuration,
+/// collector credentials, and every signing key, which tells itself by its prefix.
+fn is_ours(name: &OsStr, value: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    matches!(
+        name,
+        b"DATABASE_URL" | b"REDIS_URL" | b"PGPASSWORD" | b"PGPASSFILE"
+    ) || name.starts_with(b"LANEKEEPER_")
+        || name.starts_with(b"OTEL_EXPORTER_OTLP_")
+        || value
+            .as_encoded_bytes()
+            .starts_with(signature::PREFIX.as_bytes())
+}
+
+#[async_trait]
+impl Adapter for Exec {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
+        let body = envelope::body(delivery);
+        let mut run = match self.spawn(delivery) {
+            Ok(run) => run,
+            Err(error) => {
+                return Verdict::retry(format!("{} could not be started: {error}", self.program));
+            }
+        };
+        let (end, failed) = match timeout(self.timeout, run.finish(&body)).await {
+            Ok(Ok(status)) if status.success() => return Verdict::Accepted,
+            Ok(Ok(status)) => (describe(status), status.code()),
+            Ok(Err(error)) => (format!("could not be waited for: {error}"), None),
+            Err(_) => (
+                format!("had not ended after {:?} and was killed", self.timeout),
+                None,
+            ),
+        };
+        let mut error = format!("{} {end}", self.program);
+        let quoted = run.quote();
+        if !quoted.is_empty() {
+            error = format!("{error}: {quoted}");
+        }
+        match failed {
+            Some(65 | 100) => Verdict::Rejected { error },
+            _ => Verdict::retry(error),
+        }
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => format!("ended abnormally ({status})"),
+    }
+}
+
+/// A running command. Dropping it kills the whole process group.
+struct Run {
+    child: Child,
+    stdout: Tail,
+    stderr: Tail,
+}
+
+impl Run {
+    async fn finish(&mut self, body: &[u8]) -> io::Result<ExitStatus> {
+        let exchange = join3(
+            feed(self.child.stdin.take(), body),
+            self.stdout.fill(self.child.stdout.take()),
+            self.stderr.fill(self.child.stderr.take()),
+        );
+        tokio::pin!(exchange);
+        tokio::select! {
+            status = self.child.wait() => {
+                // What is still in the pipes is read; whoever else holds them is not waited for.
+                let _ = timeout(OUTPUT_GRACE, exchange).await;
+                status
+            }
+            _ = &mut exchange => self.child.wait().await,
+        }
+    }
+
+    /// What the command said last, on its standard error if it said anything there.
+    fn quote(&self) -> String {
+        match excerpt::last(&self.stderr.0, QUOTED_CHARS) {
+            said if said.is_empty() => excerpt::last(&self.stdout.0, QUOTED_CHARS),
+            said => said,
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Until the child has been waited for, its pid cannot belong to anyone else; after that
+        // `id` is `None`.
+        let group = self
+            .child
+            .id()
+            .and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(group) = group {
+            // Fails only where nothing is left to kill.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// A command need not read its input: its exit code alone decides.
+async fn feed(stdin: Option<ChildStdin>, body: &[u8]) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(body).await;
+    }
+}
+
+/// The last bytes of an output that may be endless.
+#[derive(Default)]
+struct Tail(Vec<u8>);
+
+impl Tail {
+    async fn fill(&mut self, output: Option<impl AsyncRead + Unpin>) {
+        let Some(mut output) = output else { return };
+        let mut chunk = [0; 4 * 1024];
+        while let Ok(read @ 1..) = output.read(&mut chunk).await {
+            self.0.extend_from_slice(&chunk[..read]);
+            let excess = self.0.len().saturating_sub(KEPT_BYTES);
+            self.0.drain(..excess);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_the_worker_are_recognised_by_name_or_prefix() {
+        let ours = |name: &str, value: &str| is_ours(OsStr::new(name), OsStr::new(value));
+        for name in [
+            "DATABASE_URL",
+            "REDIS_URL",
+            "PGPASSWORD",
+            "LANEKEEPER_HTTP__LISTEN",
+        ] {
+            assert!(ours(name, "x"), "{name}");
+        }
+        assert!(ours("OTEL_EXPORTER_OTLP_HEADERS", "authorization=x"));
+        assert!(ours("AUDIT_SECRET", "whsec_AAAA"));
+        assert!(!ours("PATH", "/usr/bin"));
+        assert!(!ours("HOME", "/root"));
+    }
+
+    #[test]
+    fn commands_without_a_program_and_names_that_are_none_are_refused() {
+        let refusal = |settings| Exec::check(&settings).unwrap_err().to_string();
+        assert!(refusal(serde_json::json!({"command": []})).contains("must name a program"));
+        assert!(refusal(serde_json::json!({"command": [""]})).contains("must name a program"));
+        let settings = serde_json::json!({"command": ["a"], "env": {"A=B": "c"}});
+        assert!(refusal(settings).contains("not the name of a variable"));
+    }
+}

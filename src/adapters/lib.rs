@@ -1,0 +1,38 @@
+//! What speaks to destinations.
+//!
+//! Each implements [`Adapter`](lanekeeper_core::adapter::Adapter), which says what a destination is handed and
+//! may answer.
+//!
+//! [`build`] makes the adapter that a subscription names; [`check`] judges its settings without
+//! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same
+//! conformance suite (`tests/it/conformance`).
+
+mod chat;
+mod discord;
+mod envelope;
+mod environment;
+mod excerpt;
+mod exec;
+pub mod fake;
+mod file_system;
+mod http;
+mod redis_stream;
+mod registry;
+mod reload;
+mod retry_after;
+mod settings;
+mod signature;
+mod slack;
+mod stdout;
+mod target;
+mod telegram;
+mod webhook;
+
+pub use chat::PlatformRate;
+pub use environment::{Environment, SecretError};
+pub use exec::Exec;
+pub use registry::{KINDS, build, check, platform_rates, shows_progress};
+pub use settings::SettingsError;
+pub use signature::{KeyError, Signer};
+pub use stdout::{LineWriter, Stdout};
+pub use webhook::Webhook;

@@ -1,0 +1,195 @@
+//! The adapters by the names that subscriptions give them.
+
+use std::sync::Arc;
+
+use lanekeeper_core::adapter::Adapter;
+use serde_json::Value;
+
+use super::reload::{Plan, Reloading};
+use super::{
+    Environment, Exec, PlatformRate, SettingsError, Stdout, Webhook, discord, redis_stream, slack,
+    telegram,
+};
+
+/// What a subscription's `adapter` may name.
+pub const KINDS: &[&str] = &[
+    "discord",
+    "exec",
+    "redis_stream",
+    "slack",
+    "stdout",
+    "telegram",
+    "webhook",
+];
+
+/// Builds the adapter of one subscription, reading its secrets; those that stand in files are read again when
+/// the files were replaced.
+///
+/// `settings` is the subscription's table without what belongs to the engine; durations are in
+/// milliseconds.
+pub fn build(
+    kind: &str,
+    subscription: &str,
+    settings: &Value,
+    environment: &Environment,
+) -> Result<Arc<dyn Adapter>, SettingsError> {
+    let plan = Plan {
+        kind: kind.to_owned(),
+        subscription: subscription.to_owned(),
+        settings: settings.clone(),
+        environment: environment.clone(),
+    };
+    let built = plan.build()?;
+    Ok(match built.marks.is_empty() {
+        true => built.adapter,
+        false => Arc::new(Reloading::new(plan, built)),
+    })
+}
+
+/// With the secrets of now.
+pub(super) fn build_once(
+    kind: &str,
+    subscription: &str,
+    settings: &Value,
+    environment: &Environment,
+) -> Result<Arc<dyn Adapter>, SettingsError> {
+    Ok(match kind {
+        "discord" => Arc::new(discord::build(subscription, settings, environment)?),
+        "exec" => Arc::new(Exec::build(settings)?),
+        "redis_stream" => Arc::new(redis_stream::build(subscription, settings, environment)?),
+        "slack" => Arc::new(slack::build(subscription, settings, environment)?),
+        "stdout" => Arc::new(Stdout::build(subscription, settings)?),
+        "telegram" => Arc::new(telegram::build(subscription, settings, environment)?),
+        "webhook" => Arc::new(Webhook::build(subscription, settings, environment)?),
+        _ => return Err(unknown(kind)),
+    })
+}
+
+/// Whether an adapter edits what it sent, so that of the versions that wait the newest is enough.
+pub fn shows_progress(kind: &str) -> bool {
+    matches!(kind, "discord" | "slack" | "telegram")
+}
+
+/// The rates by which a subscription goes and which others share that send with the same secret. None where it
+/// cannot be built.
+pub fn platform_rates(kind: &str, settings: &Value) -> Vec<PlatformRate> {
+    let rates = match kind {
+        "discord" => discord::rates(settings),
+        "slack" => slack::rates(settings),
+        "telegram" => telegram::rates(settings),
+        _ => return Vec::new(),
+    };
+    rates.unwrap_or_default()
+}
+
+/// Judges settings without building anything: no secret is read, no name resolved.
+pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
+    match kind {
+        "discord" => discord::check(settings),
+        "exec" => Exec::check(settings),
+        "redis_stream" => redis_stream::check(settings),
+        "slack" => slack::check(settings),
+        "stdout" => Stdout::check(settings),
+        "telegram" => telegram::check(settings),
+        "webhook" => Webhook::check(settings),
+        _ => Err(unknown(kind)),
+    }
+}
+
+fn unknown(kind: &str) -> SettingsError {
+    SettingsError::UnknownAdapter {
+        kind: kind.to_owned(),
+        known: KINDS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal(kind: &str, settings: Value) -> String {
+        check(kind, &settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_kind_can_be_built_from_its_smallest_settings() {
+        let environment =
+            Environment::with_variables(false, [("TOKEN", "1:a"), ("REDIS", "redis://cache")]);
+        for (kind, settings) in [
+            ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
+            ("exec", json!({"command": ["true"]})),
+            ("redis_stream", json!({"url_env": "REDIS"})),
+            ("slack", json!({"token_env": "TOKEN", "channel": "C1"})),
+            ("stdout", json!({})),
+            ("telegram", json!({"token_env": "TOKEN", "chat": "1"})),
+            ("webhook", json!({"url": "http://example.com/"})),
+        ] {
+            assert!(KINDS.contains(&kind));
+            check(kind, &settings).unwrap();
+            let adapter = build(kind, "audit", &settings, &environment).unwrap();
+            assert_eq!(adapter.shows_progress(), shows_progress(kind), "{kind}");
+        }
+        assert_eq!(KINDS.len(), 7, "a new adapter belongs into this test");
+    }
+
+    #[test]
+    fn an_adapter_whose_secret_stands_in_a_file_says_of_large_payloads_what_others_say() {
+        use std::io::Write as _;
+
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "1:a").unwrap();
+        let path = file.path().to_str().unwrap();
+        for variable in [("TOKEN", "1:a"), ("TOKEN_FILE", path)] {
+            let environment = Environment::with_variables(false, [variable]);
+            for kind in ["discord", "slack", "telegram"] {
+                let target = if kind == "telegram" {
+                    "chat"
+                } else {
+                    "channel"
+                };
+                let settings = json!({"token_env": "TOKEN", target: "1"});
+                let adapter = build(kind, "team", &settings, &environment).unwrap();
+                assert!(adapter.shows_progress());
+                assert!(adapter.gist().is_some(), "{kind} with {}", variable.0);
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_adapter_is_refused_with_the_known_ones() {
+        assert_eq!(
+            refusal("webhok", json!({})),
+            "there is no adapter `webhok` (did you mean `webhook`?); \
+             known adapters: discord, exec, redis_stream, slack, stdout, telegram, webhook"
+        );
+    }
+
+    #[test]
+    fn unknown_key_is_refused_with_the_nearest_known_one() {
+        assert_eq!(
+            refusal(
+                "webhook",
+                json!({"url": "https://example.com", "secretenv": "A"})
+            ),
+            "the webhook adapter has no setting `secretenv` (did you mean `secret_env`?); \
+             known settings: url, secret_env, timeout_ms"
+        );
+        assert!(refusal("stdout", json!({"zzz": 1})).contains("no setting `zzz`; known settings"));
+    }
+
+    #[test]
+    fn wrong_types_are_refused_by_key_and_missing_keys_by_name() {
+        let url = "https://example.com";
+        let error = refusal("webhook", json!({"url": url, "timeout_ms": "15s"}));
+        assert!(
+            error.contains("`timeout_ms`") && error.contains("expected u64"),
+            "{error}"
+        );
+        let error = refusal("exec", json!({"command": ["a"], "env": {"A": 5}}));
+        assert!(error.contains("`env.A`"), "{error}");
+        assert!(refusal("webhook", json!({})).contains("missing field `url`"));
+        assert!(refusal("webhook", json!([url])).contains("cannot be read"));
+    }
+}

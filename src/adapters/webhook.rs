@@ -1,0 +1,204 @@
+//! Events as signed HTTP POST requests (Standard Webhooks).
+//!
+//! Proxies from the environment are not used: the target filter judges the address that is
+//! connected to, which would be the proxy's. An https target is verified against the system's
+//! certificates (or `SSL_CERT_FILE`, `SSL_CERT_DIR`). Paths and queries of webhook URLs are often
+//! credentials, so errors name the origin only.
+
+mod answer;
+mod settings;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::trace::TraceContext;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use reqwest::Client;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+use url::Url;
+
+use self::settings::Checked;
+use super::signature::Signer;
+use super::{Environment, SettingsError, envelope, http};
+
+const KIND: &str = "webhook";
+
+/// Session names may be any UTF-8; receivers percent-decode this header, always.
+const NOT_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+
+/// Posts each event to one URL over pooled connections.
+pub struct Webhook {
+    client: Client,
+    url: Url,
+    signer: Option<Signer>,
+    timeout: Duration,
+}
+
+impl Webhook {
+    pub(super) fn check(settings: &Value) -> Result<(), SettingsError> {
+        Checked::read(settings).map(drop)
+    }
+
+    pub(super) fn build(
+        subscription: &str,
+        settings: &Value,
+        environment: &Environment,
+    ) -> Result<Self, SettingsError> {
+        let Checked {
+            url,
+            secret_env,
+            timeout,
+        } = Checked::read(settings)?;
+        let private = environment.allow_private_targets;
+        http::refuse_private(&url, private)
+            .map_err(|reason| SettingsError::invalid(KIND, "url", reason))?;
+        let signer = secret_env
+            .map(|variable| signer(subscription, variable, environment))
+            .transpose()?;
+        let client = http::client(&url, private).map_err(|source| SettingsError::Certificates {
+            subscription: subscription.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            client,
+            url,
+            signer,
+            timeout,
+        })
+    }
+
+    fn headers(&self, delivery: &Delivery<'_>, body: &[u8]) -> HeaderMap {
+        let event = delivery.event;
+        let id = event.message_id.to_string();
+        let timestamp = jiff::Timestamp::now().as_second();
+        let session = utf8_percent_encode(&event.session, NOT_IN_HEADER).to_string();
+        let mut headers = HeaderMap::with_capacity(12);
+        let mut set = |name: &'static str, value: &str| {
+            // Only a producer's trace context can fail here; the delivery does without it then.
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        set("content-type", "application/json");
+        set("lanekeeper-session", &session);
+        set("lanekeeper-seq", &event.seq.to_string());
+        set("lanekeeper-attempt", &delivery.attempt.to_string());
+        if let Some(signer) = &self.signer {
+            set("webhook-signature", &signer.sign(&id, timestamp, body));
+        }
+        set("webhook-id", &id);
+        set("webhook-timestamp", &timestamp.to_string());
+        let stored;
+        let trace = match delivery.trace {
+            Some(trace) => trace,
+            None => {
+                stored = TraceContext::of_event(event.headers.as_deref());
+                &stored
+            }
+        };
+        if let Some(parent) = &trace.traceparent {
+            set("traceparent", parent);
+            if let Some(state) = &trace.tracestate {
+                set("tracestate", state);
+            }
+        }
+        headers
+    }
+
+    fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+}
+
+#[async_trait]
+impl Adapter for Webhook {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
+        let deadline = Instant::now() + self.timeout;
+        let body = envelope::body(delivery);
+        let headers = self.headers(delivery, &body);
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(headers)
+            .body(body);
+        let response = match timeout_at(deadline, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                let causes = http::causes(&error.without_url());
+                return Verdict::retry(format!("no answer from {}: {causes}", self.origin()));
+            }
+            Err(_) => {
+                let (origin, timeout) = (self.origin(), self.timeout);
+                return Verdict::retry(format!("no answer from {origin} within {timeout:?}"));
+            }
+        };
+        answer::judge(response, &self.url, deadline).await
+    }
+}
+
+fn signer(
+    subscription: &str,
+    variable: String,
+    environment: &Environment,
+) -> Result<Signer, SettingsError> {
+    let subscription = subscription.to_owned();
+    match environment.secret(&variable) {
+        Ok(secret) => Signer::parse(&secret).map_err(|source| SettingsError::Key {
+            subscription,
+            variable,
+            source,
+        }),
+        Err(source) => Err(SettingsError::Secret {
+            subscription,
+            source,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+    fn build(settings: Value, environment: &Environment) -> Result<Webhook, String> {
+        use std::error::Error;
+        Webhook::build("audit", &settings, environment).map_err(|error| match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        })
+    }
+
+    #[test]
+    fn named_secret_that_is_absent_or_no_key_keeps_the_adapter_from_being_built() {
+        let settings = json!({"url": "https://example.com/", "secret_env": "AUDIT_SECRET"});
+        let with = |value| Environment::with_variables(false, [("AUDIT_SECRET", value)]);
+        assert!(build(settings.clone(), &with(SECRET)).is_ok());
+        let absent = Environment::with_variables(false, [("", ""); 0]);
+        let error = build(settings.clone(), &absent).err().unwrap();
+        assert!(
+            error.contains("`audit`") && error.contains("AUDIT_SECRET_FILE"),
+            "{error}"
+        );
+        let error = build(settings, &with("hunter2")).err().unwrap();
+        assert!(
+            error.contains("AUDIT_SECRET") && !error.contains("hunter2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn private_address_in_the_url_is_refused_unless_allowed() {
+        let settings = json!({"url": "http://[::ffff:169.254.169.254]/latest"});
+        let refused = Environment::with_variables(false, [("", ""); 0]);
+        let error = build(settings.clone(), &refused).err().unwrap();
+        assert!(error.contains("not a public address"), "{error}");
+        let allowed = Environment::with_variables(true, [("", ""); 0]);
+        assert!(build(settings, &allowed).is_ok());
+    }
+}

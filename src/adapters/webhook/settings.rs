@@ -1,0 +1,114 @@
+//! A webhook's settings, judged without a secret and without a look at the network.
+//!
+//! URLs are not repeated in errors: paths and queries of webhook URLs often are credentials.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use super::KIND;
+use crate::settings::{self, SettingsError};
+use crate::signature;
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    url: String,
+    secret_env: Option<String>,
+    timeout_ms: Option<u64>,
+}
+
+/// The settings once they have been judged.
+pub(super) struct Checked {
+    pub(super) url: Url,
+    pub(super) secret_env: Option<String>,
+    pub(super) timeout: Duration,
+}
+
+impl Checked {
+    pub(super) fn read(given: &Value) -> Result<Self, SettingsError> {
+        let given: Settings = settings::parse(KIND, given)?;
+        let refused = |reason: &str| SettingsError::invalid(KIND, "url", reason);
+        // The parser's own error would do too, but for repeating the URL.
+        let url = Url::parse(&given.url).map_err(|error| refused(&error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(refused("only http and https are spoken"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(refused(
+                "it carries credentials, which would enter the database; sign with secret_env",
+            ));
+        }
+        if given
+            .secret_env
+            .as_deref()
+            .is_some_and(|name| !is_variable(name))
+        {
+            // Not repeated: it may well be the secret itself.
+            let reason = "it must be the name of an environment variable, not the secret";
+            return Err(SettingsError::invalid(KIND, "secret_env", reason));
+        }
+        Ok(Self {
+            url,
+            secret_env: given.secret_env,
+            timeout: settings::timeout(KIND, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
+        })
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty()
+        && name.chars().all(word)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.starts_with(signature::PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal(settings: Value) -> String {
+        Checked::read(&settings).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn urls_that_cannot_be_posted_to_are_refused_without_being_repeated() {
+        for (url, reason) in [
+            ("ftp://example.com/key", "only http and https"),
+            ("https://user:key@example.com/", "carries credentials"),
+            ("https://key@example.com/", "carries credentials"),
+            ("example.com/key", "relative URL"),
+            ("https://", "empty host"),
+        ] {
+            let error = refusal(json!({"url": url}));
+            assert!(error.contains("`url`") && error.contains(reason), "{error}");
+            assert!(!error.contains("key"), "{error}");
+        }
+    }
+
+    #[test]
+    fn time_outs_outside_their_bounds_are_refused() {
+        for timeout_ms in [0, 300_001] {
+            let error = refusal(json!({"url": "http://a.example/", "timeout_ms": timeout_ms}));
+            assert!(error.contains("between 1 and 300000 ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn secret_written_in_place_of_its_name_is_refused_without_being_repeated() {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let error = refusal(json!({"url": "http://a.example/", "secret_env": secret}));
+        assert!(
+            error.contains("`secret_env`") && !error.contains("MfKQ"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,340 @@
+//! The command line: one file per command, each with its `Args` and its `run`.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 75 try again later. `hook` never
+//! exits 2, which agent CLIs take as an order to block what the agent is doing.
+
+pub mod apply;
+pub mod bench;
+pub mod breaker;
+pub mod config;
+pub mod dead;
+pub mod dev;
+pub mod doctor;
+pub mod enqueue;
+mod failure;
+pub mod health;
+pub mod hook;
+pub mod lane;
+mod list;
+pub mod migrate;
+pub mod output;
+pub mod session;
+pub mod spool;
+pub mod status;
+pub mod subscription;
+pub mod tail;
+pub mod token;
+pub mod worker;
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lanekeeper_config::{Config, ConfigError};
+use lanekeeper_core::toml_file::nearest;
+use lanekeeper_postgres::connect::{self, ConnectError};
+use lanekeeper_postgres::inspect::FindError;
+use lanekeeper_postgres::{ErrorClass, StoreError};
+use lanekeeper_producer::Way;
+use lanekeeper_producer::remote::{Remote, SettingsError};
+use lanekeeper_telemetry::{Telemetry, log};
+use tokio::runtime;
+
+pub use failure::Failure;
+use output::OutputArgs;
+
+/// Delivers the events of AI-agent sessions, durably and in order, from PostgreSQL.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lanekeeper",
+    version,
+    after_help = "\
+Every setting can also be given in the environment, as LANEKEEPER_<SECTION>__<KEY>.
+
+Example:
+  DATABASE_URL=postgres://me@db/app lanekeeper apply -f subscriptions.toml"
+)]
+struct Cli {
+    /// Configuration file [default: lanekeeper.toml, where it exists]
+    #[arg(long, global = true, value_name = "FILE", env = "LANEKEEPER_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    _output: OutputArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    // Runs before anything that could fail or take time: see its module.
+    Hook(hook::Args),
+    #[command(flatten)]
+    Other(OtherCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum OtherCommand {
+    Apply(apply::Args),
+    // By far the largest.
+    Bench(Box<bench::Args>),
+    Breaker(breaker::Args),
+    Config(config::Args),
+    Dead(dead::Args),
+    Dev(dev::Args),
+    Doctor(doctor::Args),
+    Enqueue(enqueue::Args),
+    Health(health::Args),
+    Lane(lane::Args),
+    Migrate(migrate::Args),
+    Session(session::Args),
+    Spool(spool::Args),
+    Status(status::Args),
+    Subscription(subscription::Args),
+    Tail(tail::Args),
+    Token(token::Args),
+    Worker(worker::Args),
+}
+
+impl OtherCommand {
+    /// Whether it delivers, and is watched while it does; `bench` as any worker, for what that costs.
+    fn delivers(&self) -> bool {
+        matches!(self, Self::Bench(_) | Self::Dev(_) | Self::Worker(_))
+    }
+
+    async fn run(
+        self,
+        config: &Config,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Apply(args) => apply::run(args, config).await,
+            Self::Bench(args) => bench::run(*args, config, telemetry).await,
+            Self::Breaker(args) => breaker::run(args, config).await,
+            Self::Config(args) => config::run(args, config).await,
+            Self::Dead(args) => dead::run(args, config).await,
+            Self::Dev(args) => dev::run(args, config, telemetry).await,
+            Self::Doctor(args) => doctor::run(args, config).await,
+            Self::Enqueue(args) => enqueue::run(args, config).await,
+            Self::Health(args) => health::run(args, config).await,
+            Self::Lane(args) => lane::run(args, config).await,
+            Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Session(args) => session::run(args, config).await,
+            Self::Spool(args) => spool::run(args, config).await,
+            Self::Status(args) => status::run(args, config).await,
+            Self::Subscription(args) => subscription::run(args, config).await,
+            Self::Tail(args) => tail::run(args, config).await,
+            Self::Token(args) => token::run(args, config).await,
+            Self::Worker(args) => worker::run(args, config, telemetry).await,
+        }
+    }
+}
+
+/// Runs the command that the process's arguments name.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let is_hook = names_hook(&arguments);
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Help and version come this way too. A reader that left has seen enough.
+            let _ = answer.print();
+            return match answer.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if is_hook => ExitCode::SUCCESS,
+                _ => ExitCode::from(Failure::USAGE),
+            };
+        }
+    };
+    let config = Config::load(cli.config.as_deref());
+    let ran = match cli.command {
+        Command::Hook(args) => return hook::run(&args, config),
+        Command::Other(command) => run(command, config),
+    };
+    ran.unwrap_or_else(|failure| {
+        failure.report();
+        (&failure).into()
+    })
+}
+
+fn run(command: OtherCommand, config: Result<Config, ConfigError>) -> Result<ExitCode, Failure> {
+    let config = config.map_err(Failure::usage)?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    let telemetry = {
+        let _entered = runtime.enter();
+        let telemetry = command.delivers().then(Telemetry::start).transpose();
+        telemetry.map_err(Failure::usage)?
+    };
+    let bridge = telemetry.as_ref().and_then(Telemetry::log_bridge);
+    log::init(&config.log, bridge).map_err(Failure::failed)?;
+    let outcome = runtime.block_on(command.run(&config, telemetry.as_ref()));
+    if let Some(telemetry) = telemetry {
+        telemetry.stop();
+    }
+    // The command is done: a read of standard input that still waits must not keep the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Whether the command is `hook`, found without the parser: its own errors count too.
+fn names_hook(arguments: &[OsString]) -> bool {
+    let mut arguments = arguments.iter().skip(1).map(OsString::as_os_str);
+    while let Some(argument) = arguments.next() {
+        if argument == "--config" || argument == "--output" {
+            arguments.next();
+        } else if !argument.as_encoded_bytes().starts_with(b"-") {
+            return argument == OsStr::new("hook");
+        }
+    }
+    false
+}
+
+/// Why events have nowhere to go.
+#[derive(Debug, thiserror::Error)]
+pub enum WayError {
+    #[error(transparent)]
+    Database(#[from] ConnectError),
+    #[error(transparent)]
+    Remote(#[from] SettingsError),
+}
+
+/// Where events go: to the configured database, else to the worker that `LANEKEEPER_URL` names.
+pub(crate) fn way(config: &Config) -> Result<Option<Way>, WayError> {
+    match connect::settings(&config.database) {
+        Ok(database) => Ok(Some(Way::Postgres(Box::new(database.with(|driver| {
+            driver.application_name("lanekeeper hook");
+        }))))),
+        Err(ConnectError::NotConfigured) => Ok(Remote::of_environment()?.map(Way::Remote)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Connects to the configured database and checks that this release can work with it.
+pub async fn connect(config: &Config) -> Result<tokio_postgres::Client, Failure> {
+    connect::connect(&config.database)
+        .await
+        .map_err(Failure::from)
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let advice = error.advice();
+        let failure = match error {
+            ConnectError::NotConfigured | ConnectError::Url { .. } => Self::usage(error),
+            _ if error.is_temporary() => Self::later(error),
+            _ => Self::failed(error),
+        };
+        match advice {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        if let Some(refusal) = error.refusal() {
+            // LK007: a lane that is being delivered.
+            let failure = match error.sqlstate() {
+                Some("LK007") => Self::later(refusal.message),
+                _ => Self::failed(refusal.message),
+            };
+            return match refusal.hint {
+                Some(hint) => failure.advise(hint),
+                None => failure,
+            };
+        }
+        match error.class() {
+            ErrorClass::Permanent => Self::failed(error),
+            ErrorClass::Retryable | ErrorClass::ConnectionLost => {
+                Self::later(error).advise("try again")
+            }
+        }
+    }
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Self {
+        let advice = match &error {
+            FindError::UnknownStream { name, known } => among(name, known),
+            FindError::UnknownSubscription { name, known } => among(name, known),
+            FindError::UnknownSession { stream, .. } => {
+                format!("list its sessions with `lanekeeper session list --stream {stream}`")
+            }
+            FindError::Store(_) => String::new(),
+        };
+        match error {
+            FindError::Store(error) => error.into(),
+            error => Self::failed(error).advise(advice),
+        }
+    }
+}
+
+/// What there is instead of a name that there is not.
+fn among(name: &str, known: &[String]) -> String {
+    match nearest(name, known.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None if known.is_empty() => "there is none yet: `lanekeeper apply` adds some".to_owned(),
+        None => format!("there are: {}", output::short(&known.join(", "), 500)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn is_hook(arguments: &[&str]) -> bool {
+        let program = std::iter::once("lanekeeper").chain(arguments.iter().copied());
+        names_hook(&program.map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        let mut unseen: Vec<clap::Command> = Cli::command().get_subcommands().cloned().collect();
+        while let Some(command) = unseen.pop() {
+            let below: Vec<_> = command.get_subcommands().cloned().collect();
+            if below.is_empty() {
+                let help = command
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(help.contains("Example"), "{} has none", command.get_name());
+            }
+            unseen.extend(below);
+        }
+    }
+
+    #[test]
+    fn the_output_form_may_stand_before_and_after_the_command() {
+        for line in [
+            ["lanekeeper", "--output", "json", "config"],
+            ["lanekeeper", "config", "--output", "json"],
+        ] {
+            let Command::Other(OtherCommand::Config(args)) =
+                Cli::try_parse_from(line).unwrap().command
+            else {
+                panic!("config was asked for");
+            };
+            assert_eq!(args.output.output, output::Output::Json);
+        }
+    }
+
+    #[test]
+    fn hook_is_recognised_even_where_its_arguments_are_wrong() {
+        assert!(is_hook(&["hook", "--no-such-flag"]));
+        assert!(is_hook(&["--config", "x.toml", "--output=json", "hook"]));
+        assert!(!is_hook(&["apply", "-f", "hook"]));
+        assert!(!is_hook(&["--config", "hook", "apply"]));
+        assert!(!is_hook(&[]));
+    }
+}

@@ -1,0 +1,134 @@
+//! What the engine hands to a destination, and what it gets back.
+//!
+//! An adapter is handed one delivery at a time per lane and answers with a [`Verdict`]; it knows
+//! nothing of lanes, tokens, retries or Postgres. The engine knows adapters only by [`Adapter`].
+//! An adapter's future may be dropped at any await point (the worker lost its claim, or shuts
+//! down); whatever it had sent by then may be sent again, and nothing of it goes on running.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use crate::bucket::Bucket;
+use crate::event::Event;
+use crate::trace::TraceContext;
+
+/// One attempt to deliver one event to one destination.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    pub event: &'a Event,
+    /// The subscription's name.
+    pub subscription: &'a str,
+    /// From 1. Throttled attempts and crashes are not counted.
+    pub attempt: u32,
+    /// It was a dead letter, and an operator has it delivered again: later events of its session may have
+    /// been delivered before it.
+    pub requeued: bool,
+    /// The trace context of this attempt. None: nothing is traced here, and what the producer stored with the
+    /// event goes out as it is.
+    pub trace: Option<&'a TraceContext>,
+}
+
+/// What the destination made of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The destination has it: the cursor may pass the event.
+    Accepted,
+    /// Failed in a way that time may mend. Burns an attempt; `after` overrides the schedule.
+    Retry {
+        error: String,
+        after: Option<Duration>,
+    },
+    /// A step of it is done, and what is left draws on the limits once more: the same event is handed over
+    /// again at its next turn. Burns no attempt.
+    Partial,
+    /// The destination asked for a pause (429 or 503 with Retry-After). Burns no attempt. `of`: the one
+    /// bucket that it asked it for; `None`: all that the delivery drew on.
+    Throttled {
+        reason: String,
+        after: Duration,
+        of: Option<Bucket>,
+    },
+    /// Will never be accepted: the event is exhausted at once.
+    Rejected { error: String },
+    /// The destination wants nothing more (410): the event stays, the subscription is paused.
+    Gone { error: String },
+}
+
+impl Verdict {
+    /// A failure that follows the subscription's own retry schedule.
+    pub fn retry(error: impl Into<String>) -> Self {
+        Self::Retry {
+            error: error.into(),
+            after: None,
+        }
+    }
+}
+
+/// What an event is to a destination where messages can be edited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A message of its own, or the last version of one: never left out.
+    Whole,
+    /// The last version of the message of this key: never left out, and it makes earlier ones needless.
+    Final { key: String },
+    /// A version of the message of this key that a newer one makes needless.
+    Progress { key: String },
+}
+
+/// What of a payload is enough to tell its role: the texts, numbers and truth values at these places. Texts
+/// may be cut behind their first thousand characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gist {
+    /// JSON pointers.
+    pub pointers: Vec<String>,
+    /// Characters of a text beyond which the event is a message of its own, whatever it says.
+    pub longest: usize,
+}
+
+/// Speaks to one destination on behalf of one subscription.
+#[async_trait]
+pub trait Adapter: Send + Sync + 'static {
+    /// Delivers one event. Must bound its own time; the engine adds no time-out of its own.
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict;
+
+    /// What the delivery of this event draws on beside the subscription's own limits: where a
+    /// destination has limits per channel or chat, that of the event's. None by default.
+    fn buckets(&self, _event: &Event) -> Vec<Bucket> {
+        Vec::new()
+    }
+
+    /// Whether [`Adapter::buckets`] may name any.
+    fn is_paced(&self) -> bool {
+        false
+    }
+
+    /// What the destination said of its limits since this was last asked: buckets that are to be left alone
+    /// for so long. Asked after every delivery.
+    fn learned(&self) -> Vec<(Bucket, Duration)> {
+        Vec::new()
+    }
+
+    /// Whether [`Adapter::role`] is worth asking.
+    fn shows_progress(&self) -> bool {
+        false
+    }
+
+    /// By what of a payload [`Adapter::role`] goes, so that of large ones only that is read and handed to it.
+    /// `None`: events with large payloads are messages of their own.
+    fn gist(&self) -> Option<Gist> {
+        None
+    }
+
+    /// Whether some of what this event says is at the destination already, and the rest is to come: then it is
+    /// not left out for a newer one.
+    fn has_begun(&self, _message_id: Uuid) -> bool {
+        false
+    }
+
+    /// What an event with this payload, or one with this gist, is to the destination.
+    fn role(&self, _payload: &str) -> Role {
+        Role::Whole
+    }
+}

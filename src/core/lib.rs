@@ -1,0 +1,12 @@
+//! What all parts speak of: events, deliveries and verdicts, rates, the subscription model. No I/O.
+
+pub mod adapter;
+pub mod bucket;
+pub mod error;
+pub mod event;
+pub mod fleet;
+pub mod memory;
+mod section;
+pub mod subscription;
+pub mod toml_file;
+pub mod trace;

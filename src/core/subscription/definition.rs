@@ -1,0 +1,181 @@
+//! A stream and a subscription with nothing left open: every default resolved.
+//!
+//! Serialised, they are what `lanekeeper.subscription_version` records and what differences are
+//! shown in: the words of the file.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use super::duration;
+use super::limit::{self, Limit};
+use crate::bucket::Bucket;
+
+/// What happens to an event that ran out of attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exhaustion {
+    /// It is copied to the dead letters with its error, and the lane goes on.
+    DeadLetter,
+    /// The lane waits for an operator.
+    Park,
+    /// It is recorded as dropped, and the lane goes on.
+    Drop,
+}
+
+impl Exhaustion {
+    pub const ALL: [Self; 3] = [Self::DeadLetter, Self::Park, Self::Drop];
+
+    /// Its word in the file and in the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DeadLetter => "dead_letter",
+            Self::Park => "park",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+/// Where the lane of a session starts that existed before its subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// With the next event.
+    Latest,
+    /// With the oldest event that is still there.
+    Earliest,
+}
+
+impl Start {
+    pub const ALL: [Self; 2] = [Self::Latest, Self::Earliest];
+
+    /// Its word in the file and in the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Latest => "latest",
+            Self::Earliest => "earliest",
+        }
+    }
+}
+
+/// A choice of event types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Events {
+    /// Every type, written `["*"]`.
+    All,
+    Only(Vec<String>),
+}
+
+impl Events {
+    /// As the database has it: `None` stands for every type.
+    pub fn from_column(column: Option<Vec<String>>) -> Self {
+        column.map_or(Self::All, Self::Only)
+    }
+
+    /// See [`Events::from_column`].
+    pub fn as_column(&self) -> Option<&[String]> {
+        match self {
+            Self::All => None,
+            Self::Only(types) => Some(types),
+        }
+    }
+}
+
+impl Serialize for Events {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::All => ["*"].serialize(serializer),
+            Self::Only(types) => types.serialize(serializer),
+        }
+    }
+}
+
+/// When a failed event is tried again, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Retry {
+    /// The wait after each failed attempt; the last one repeats.
+    #[serde(serialize_with = "in_words")]
+    pub schedule: Vec<Duration>,
+    /// 0: for ever.
+    pub max_attempts: u32,
+    pub on_exhausted: Exhaustion,
+}
+
+fn in_words<S: Serializer>(schedule: &[Duration], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(schedule.iter().map(|wait| duration::written(*wait)))
+}
+
+/// A stream's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StreamDefinition {
+    pub max_payload_bytes: u32,
+    /// What subscriptions without a list of their own receive.
+    pub fan_out: Events,
+    /// What is never coalesced.
+    pub critical: Events,
+    pub retry: Retry,
+}
+
+impl Default for StreamDefinition {
+    /// A stream of the user's own of which the file says nothing more.
+    fn default() -> Self {
+        Self {
+            max_payload_bytes: 1024 * 1024,
+            fan_out: Events::All,
+            critical: Events::All,
+            retry: Retry {
+                schedule: [1, 2, 4, 8, 16, 32, 60].map(Duration::from_secs).to_vec(),
+                max_attempts: 0,
+                on_exhausted: Exhaustion::DeadLetter,
+            },
+        }
+    }
+}
+
+/// A subscription's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Definition {
+    pub stream: String,
+    pub adapter: String,
+    pub events: Events,
+    pub start: Start,
+    pub retry: Retry,
+    pub coalesce: bool,
+    pub concurrency: u32,
+    pub history: bool,
+    #[serde(rename = "limit", skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
+    /// The adapter's own.
+    pub settings: Value,
+}
+
+impl Definition {
+    /// What every send draws on.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        limit::buckets(&self.limits, &self.adapter, &self.settings)
+    }
+
+    /// The adapter and where it delivers to, for people.
+    pub fn destination(&self) -> String {
+        let place = match (self.settings.get("url"), self.settings.get("command")) {
+            (Some(Value::String(url)), _) => Some(url.clone()),
+            (_, Some(Value::String(command))) => Some(command.clone()),
+            (_, Some(Value::Array(words))) => Some(
+                words
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            ),
+            _ => ["chat", "channel", "url_env", "token_env"]
+                .iter()
+                .find_map(|key| self.settings.get(key)?.as_str())
+                .map(str::to_owned),
+        };
+        match place {
+            Some(place) => format!("{} {place}", self.adapter),
+            None => self.adapter.clone(),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The subscription model: what a subscription is, what a change of it is, and the subscriptions that Lanekeeper
+//! makes itself. No file, no SQL: the crate `subscription` reads the file, `postgres` reads and writes the rows.
+
+pub mod built_in;
+mod change;
+mod definition;
+pub mod duration;
+pub mod limit;
+mod plan;
+mod problem;
+
+pub use change::{Change, ChangeKind, FieldChange, Target, differences};
+pub use definition::{Definition, Events, Exhaustion, Retry, Start, StreamDefinition};
+pub use limit::Limit;
+pub use plan::{Current, Existing, Plan, Step};
+pub use problem::{FileError, Problem};

@@ -1,0 +1,352 @@
+//! The producers' side: appending events, in a transaction of the caller's own where it wants one.
+//!
+//! Everything goes through `lanekeeper.enqueue` and `lanekeeper.enqueue_many`, which keep the order
+//! (I1) and the tokens (I13). Payloads and headers are JSON text and are passed through: only
+//! Postgres reads them, so that depth and size are bounded in one place. Statements are unnamed,
+//! and a transaction pooler may stand in between.
+//!
+//! ```no_run
+//! use lanekeeper_postgres::append::{NewEvent, enqueue};
+//!
+//! # async fn example(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let transaction = client.transaction().await?;
+//! transaction.execute("UPDATE job SET state = 'done' WHERE id = 7", &[]).await?;
+//! let event = NewEvent {
+//!     dedupe_key: Some("job-7-done"),
+//!     ..NewEvent::new("job-7", "job_done", r#"{"ok":true}"#)
+//! };
+//! enqueue(&transaction, "runs", &event).await?;
+//! transaction.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use thiserror::Error;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use super::{ErrorClass, Refusal, StoreError};
+
+const APPEND: &str = include_str!("sql/append.sql");
+const APPEND_MANY: &str = include_str!("sql/append_many.sql");
+
+/// An event that is to be appended to a session's log.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEvent<'a> {
+    /// The ordering key inside the stream: 1 to 512 bytes. A new name makes a new session.
+    pub session: &'a str,
+    /// 1 to 200 bytes.
+    pub event_type: &'a str,
+    /// JSON text, at most the stream's `max_payload_bytes`.
+    pub payload: &'a str,
+    /// Drawn by Postgres where absent. A repeated one is a duplicate and is not appended again.
+    pub message_id: Option<Uuid>,
+    /// The producer's own name for the event, 1 to 512 bytes: a repeated one is a duplicate.
+    pub dedupe_key: Option<&'a str>,
+    /// -100 to 100; a higher one pulls its whole session forward, not the event past others.
+    pub priority: i16,
+    /// JSON text of an object.
+    pub headers: Option<&'a str>,
+}
+
+impl<'a> NewEvent<'a> {
+    /// An event with nothing but what every event has.
+    pub fn new(session: &'a str, event_type: &'a str, payload: &'a str) -> Self {
+        Self {
+            session,
+            event_type,
+            payload,
+            message_id: None,
+            dedupe_key: None,
+            priority: 0,
+            headers: None,
+        }
+    }
+}
+
+/// Where an event stands, once its transaction has committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Enqueued {
+    pub message_id: Uuid,
+    /// Position in the session's log.
+    pub seq: i64,
+    /// It was there before; the other fields are those of the first.
+    pub duplicate: bool,
+}
+
+/// Why nothing was appended. The caller's transaction, if there is one, is aborted by it.
+#[derive(Debug, Error)]
+pub enum AppendError {
+    #[error("{}", .0.message)]
+    UnknownStream(Refusal),
+    #[error("{}", .0.message)]
+    PayloadTooLarge(Refusal),
+    /// An argument that breaks a limit.
+    #[error("{}", .0.message)]
+    Invalid(Refusal),
+    #[error("the JSON has a number that Postgres cannot hold ({}): nothing was enqueued", .0.message)]
+    NumberOutOfRange(Refusal),
+    #[error("payload or headers are not JSON ({}): nothing was enqueued", .0.message)]
+    NotJson(Refusal),
+    #[error("the JSON is nested deeper than Postgres can read: nothing was enqueued")]
+    TooDeep(Refusal),
+    #[error("the JSON contains \\u0000, which Postgres cannot store: nothing was enqueued")]
+    NulCharacter(Refusal),
+    /// Only of calls with a deadline: the events may or may not have been appended.
+    #[error("Postgres did not answer in time")]
+    TimedOut,
+    /// Where its class is [`ConnectionLost`](super::ErrorClass::ConnectionLost), outside of a
+    /// transaction, the events may or may not have been appended: a message id or a dedupe key
+    /// makes it safe to repeat the call.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a failure means for the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing is wrong with the event: the server, the network or the schema is not ready, or the
+    /// outcome is unknown.
+    Later,
+    /// Its session takes no more at the moment; others may.
+    SessionFull,
+    /// Never: not its payload is the reason.
+    Event,
+    /// Never with this payload: too large, or something that `jsonb` does not take.
+    Payload,
+}
+
+impl AppendError {
+    /// Whatever is not known to be final is [`Fate::Later`]: keeping an event for too long is
+    /// mended by an operator, dropping it is not.
+    pub fn fate(&self) -> Fate {
+        match self {
+            Self::UnknownStream(_) | Self::TimedOut => Fate::Later,
+            Self::Invalid(_) => Fate::Event,
+            Self::PayloadTooLarge(_)
+            | Self::NotJson(_)
+            | Self::TooDeep(_)
+            | Self::NulCharacter(_)
+            | Self::NumberOutOfRange(_) => Fate::Payload,
+            Self::Store(error) => match error.sqlstate() {
+                Some("LK001") => Fate::SessionFull,
+                Some("LK002") => Fate::Event,
+                // Data exceptions and program limits.
+                Some(code) if code.starts_with("22") || code.starts_with("54") => Fate::Payload,
+                _ => Fate::Later,
+            },
+        }
+    }
+
+    /// Whether the events may be in the log all the same: a message id or a dedupe key makes it
+    /// safe to repeat the call.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::TimedOut => true,
+            Self::Store(error) => error.class() == ErrorClass::ConnectionLost,
+            _ => false,
+        }
+    }
+
+    /// Whether the schema is missing or older than this program.
+    pub fn is_unmigrated(&self) -> bool {
+        let Self::Store(error) = self else {
+            return false;
+        };
+        [
+            SqlState::UNDEFINED_FUNCTION,
+            SqlState::INVALID_SCHEMA_NAME,
+            SqlState::UNDEFINED_TABLE,
+        ]
+        .iter()
+        .any(|state| error.sqlstate() == Some(state.code()))
+    }
+
+    /// What the producer can do about it.
+    pub fn advice(&self) -> Option<&str> {
+        match self {
+            Self::UnknownStream(refusal)
+            | Self::PayloadTooLarge(refusal)
+            | Self::Invalid(refusal) => refusal.hint.as_deref(),
+            Self::NotJson(_) => Some("pass one JSON value; text needs its quotes: '\"text\"'"),
+            Self::TooDeep(_) => {
+                Some("flatten it, or pass the inner document as text, or raise max_stack_depth")
+            }
+            Self::NulCharacter(_) => Some("leave the character out, or encode the text (base64)"),
+            Self::NumberOutOfRange(_) => Some("pass it as text"),
+            Self::TimedOut | Self::Store(_) => None,
+        }
+    }
+
+    pub(super) fn new(source: tokio_postgres::Error) -> Self {
+        let Some(said) = source.as_db_error() else {
+            return StoreError::on("enqueueing")(source).into();
+        };
+        let refusal = Refusal::of(said);
+        match said.code() {
+            code if code.code() == "LK003" => Self::UnknownStream(refusal),
+            code if code.code() == "LK005" => Self::PayloadTooLarge(refusal),
+            code if code.code() == "LK006" => Self::Invalid(refusal),
+            // A string or an object beyond what the type can hold.
+            &SqlState::PROGRAM_LIMIT_EXCEEDED => Self::PayloadTooLarge(refusal),
+            &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Self::NumberOutOfRange(refusal),
+            &SqlState::INVALID_TEXT_REPRESENTATION => Self::NotJson(Refusal {
+                // The message says only that it is not; the detail says why.
+                message: said.detail().map_or(refusal.message, str::to_owned),
+                hint: None,
+            }),
+            &SqlState::STATEMENT_TOO_COMPLEX => Self::TooDeep(refusal),
+            &SqlState::UNTRANSLATABLE_CHARACTER => Self::NulCharacter(refusal),
+            _ => StoreError::on("enqueueing")(source).into(),
+        }
+    }
+
+    fn not_json(field: &str, error: &serde_json::Error) -> Self {
+        Self::NotJson(Refusal {
+            message: format!("{field}: {error}"),
+            hint: None,
+        })
+    }
+}
+
+/// Appends one event.
+///
+/// # Errors
+/// Nothing was appended, except as [`AppendError::Store`] says.
+pub async fn enqueue(
+    client: &impl GenericClient,
+    stream: &str,
+    event: &NewEvent<'_>,
+) -> Result<Enqueued, AppendError> {
+    let headers = event.headers.unwrap_or("{}");
+    let parameters: [(&(dyn ToSql + Sync), Type); 8] = [
+        (&stream, Type::TEXT),
+        (&event.session, Type::TEXT),
+        (&event.event_type, Type::TEXT),
+        (&event.payload, Type::TEXT),
+        (&event.message_id, Type::UUID),
+        (&event.dedupe_key, Type::TEXT),
+        (&event.priority, Type::INT2),
+        (&headers, Type::TEXT),
+    ];
+    let row = client.query_typed_one(APPEND, &parameters).await;
+    row.and_then(|row| enqueued(&row)).map_err(AppendError::new)
+}
+
+/// Appends events to one stream, in their order within each session: all of them or none. Locks
+/// all sessions in one order, so that such calls never deadlock one another; some hundreds of
+/// events a call are a good size.
+///
+/// # Errors
+/// Nothing was appended, except as [`AppendError::Store`] says.
+pub async fn enqueue_many(
+    client: &impl GenericClient,
+    stream: &str,
+    events: &[NewEvent<'_>],
+) -> Result<Vec<Enqueued>, AppendError> {
+    enqueue_array(client, stream, &array(events)?).await
+}
+
+/// The array that `lanekeeper.enqueue_many` takes.
+pub(super) fn array(events: &[NewEvent<'_>]) -> Result<String, AppendError> {
+    let elements = events
+        .iter()
+        .map(Element::new)
+        .collect::<Result<Vec<_>, _>>()?;
+    serde_json::to_string(&elements).map_err(|error| AppendError::not_json("events", &error))
+}
+
+/// Like [`enqueue_many`], for events that are JSON text already: `events` is an array of objects
+/// with the fields of [`NewEvent`], of which payload and headers are any JSON.
+///
+/// # Errors
+/// As [`enqueue_many`]; one event that is not as described refuses all.
+pub async fn enqueue_array(
+    client: &impl GenericClient,
+    stream: &str,
+    events: &str,
+) -> Result<Vec<Enqueued>, AppendError> {
+    let rows = client
+        .query_typed(APPEND_MANY, &[(&stream, Type::TEXT), (&events, Type::TEXT)])
+        .await
+        .map_err(AppendError::new)?;
+    rows.iter()
+        .map(enqueued)
+        .collect::<Result<_, _>>()
+        .map_err(AppendError::new)
+}
+
+pub(super) fn enqueued(row: &Row) -> Result<Enqueued, tokio_postgres::Error> {
+    Ok(Enqueued {
+        message_id: row.try_get("message_id")?,
+        seq: row.try_get("seq")?,
+        duplicate: row.try_get("duplicate")?,
+    })
+}
+
+/// An element of the array that `lanekeeper.enqueue_many` takes.
+#[derive(Serialize)]
+pub struct Element<'a> {
+    session: &'a str,
+    event_type: &'a str,
+    payload: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dedupe_key: Option<&'a str>,
+    priority: i16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<&'a RawValue>,
+}
+
+impl<'a> Element<'a> {
+    /// Checks that payload and headers are one JSON value each: text that is not would change the
+    /// array around it.
+    pub fn new(event: &NewEvent<'a>) -> Result<Self, AppendError> {
+        let value = |field, text: &'a str| {
+            serde_json::from_str::<&RawValue>(text)
+                .map_err(|error| AppendError::not_json(field, &error))
+        };
+        Ok(Self {
+            session: event.session,
+            event_type: event.event_type,
+            payload: value("payload", event.payload)?,
+            message_id: event.message_id,
+            dedupe_key: event.dedupe_key,
+            priority: event.priority,
+            headers: event
+                .headers
+                .map(|text| value("headers", text))
+                .transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_would_change_the_array_is_refused() {
+        for payload in ["1},{\"session\":\"other\"", "", "nope", "1 2", "{\"a\":1"] {
+            let refused = Element::new(&NewEvent::new("s", "t", payload)).err();
+            assert!(
+                matches!(refused, Some(AppendError::NotJson(_))),
+                "{payload}"
+            );
+        }
+    }
+
+    #[test]
+    fn json_passes_unchanged_however_deep_it_is() {
+        let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+        for payload in [deep.as_str(), " 1.50 ", "\"\\u0000\"", "null"] {
+            let element = Element::new(&NewEvent::new("s", "t", payload)).unwrap();
+            assert_eq!(element.payload.get(), payload.trim());
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Transactions that wait for nothing for long, and the calls that they carry.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Deref;
+
+use deadpool_postgres::{Object, PoolError};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use super::group::{self, Kept};
+use super::{ANSWER_WITHIN, AppenderError, Inner};
+use crate::ErrorClass;
+use crate::append::{self, AppendError, Enqueued, NewEvent};
+use crate::deadline::within;
+
+/// One call's events, until it is answered.
+pub struct Waiting {
+    since: Instant,
+    stream: String,
+    events: Vec<Kept>,
+    answer: oneshot::Sender<Flown>,
+}
+
+/// What became of a call, or of a flight.
+pub enum Flown {
+    Enqueued(Vec<Enqueued>),
+    Failed(AppenderError),
+    /// Nothing was appended: somebody else's transaction has a session, or another passing reason.
+    Back,
+}
+
+impl Waiting {
+    pub fn new(stream: &str, events: &[NewEvent<'_>]) -> (Self, oneshot::Receiver<Flown>) {
+        let (answer, answered) = oneshot::channel();
+        let waiting = Self {
+            since: Instant::now(),
+            stream: stream.to_owned(),
+            events: events.iter().map(Kept::new).collect(),
+            answer,
+        };
+        (waiting, answered)
+    }
+
+    fn events(&self) -> impl Iterator<Item = (&str, NewEvent<'_>)> {
+        let stream = self.stream.as_str();
+        self.events.iter().map(move |kept| (stream, kept.event()))
+    }
+
+    fn answer(self, flown: Flown) {
+        // A caller that went away wants none.
+        let _ = self.answer.send(flown);
+    }
+}
+
+/// A connection that goes back to the pool only where its statement is known to be over: what one that was given up still
+/// does is nobody else's to wait for.
+struct Borrowed(Option<Object>);
+
+impl Borrowed {
+    fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        self.0.as_ref().expect("it is not given back yet")
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(Object::take(client));
+        }
+    }
+}
+
+impl Inner {
+    /// Carries out several calls, and answers each.
+    pub async fn fly_together(&self, calls: Vec<Waiting>) {
+        let mut parts = vec![calls];
+        // Postgres does not answer: whoever has not been tried is told so, without a try that takes as long again.
+        let mut is_away = false;
+        while let Some(calls) = parts.pop() {
+            let is_late = |call: &Waiting| is_away || call.since.elapsed() > ANSWER_WITHIN;
+            let (late, mut calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_late);
+            answer_all(late, || Flown::Failed(AppenderError::NoConnection));
+            if calls.is_empty() {
+                continue;
+            }
+            let events: Vec<_> = calls.iter().flat_map(Waiting::events).collect();
+            match self.fly(&events).await {
+                Flown::Enqueued(enqueued) => {
+                    let mut enqueued = enqueued.into_iter();
+                    for call in calls {
+                        let of_call = enqueued.by_ref().take(call.events.len()).collect();
+                        call.answer(Flown::Enqueued(of_call));
+                    }
+                }
+                Flown::Failed(error) if !is_of_one_call(&error) => {
+                    is_away = true;
+                    answer_all(calls, || Flown::Failed(error.clone()));
+                }
+                Flown::Failed(error) if calls.len() == 1 => {
+                    answer_all(calls, || Flown::Failed(error.clone()));
+                }
+                // Some call was refused. By halves, so that it costs the others as little as may be.
+                Flown::Failed(_) => {
+                    let rest = calls.split_off(calls.len() / 2);
+                    parts.extend([rest, calls]);
+                }
+                Flown::Back if calls.len() == 1 => answer_all(calls, || Flown::Back),
+                Flown::Back => {
+                    let (held, free) = self.part_held(calls).await;
+                    if held.is_empty() {
+                        // It is free by now, or it was something else. By themselves, then.
+                        parts.extend(free.into_iter().map(|call| vec![call]));
+                    } else {
+                        answer_all(held, || Flown::Back);
+                        parts.push(free);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Parts the calls that may have to wait for their sessions from the others.
+    async fn part_held(&self, calls: Vec<Waiting>) -> (Vec<Waiting>, Vec<Waiting>) {
+        let sessions: HashSet<(&str, &str)> = calls
+            .iter()
+            .flat_map(Waiting::events)
+            .map(|(stream, event)| (stream, event.session))
+            .collect();
+        let sessions: Vec<_> = sessions.into_iter().collect();
+        let held = self.held(&sessions).await.unwrap_or_else(|error| {
+            // Then each call finds out by itself.
+            tracing::debug!(
+                error = &*error,
+                "it is not known for which sessions a group of appends waited"
+            );
+            Vec::new()
+        });
+        let held: HashSet<(&str, &str)> = held.into_iter().collect();
+        let is_held =
+            |(stream, event): (&str, NewEvent<'_>)| held.contains(&(stream, event.session));
+        let mut waits: VecDeque<bool> = calls
+            .iter()
+            .map(|call| call.events().any(is_held))
+            .collect();
+        calls
+            .into_iter()
+            .partition(|_| waits.pop_front().unwrap_or(false))
+    }
+
+    async fn held<'a>(
+        &self,
+        sessions: &[(&'a str, &'a str)],
+    ) -> Result<Vec<(&'a str, &'a str)>, Box<dyn std::error::Error + Send + Sync>> {
+        let client = self.borrow().await?;
+        let held = timeout(ANSWER_WITHIN, group::held_sessions(&client, sessions)).await??;
+        client.give_back();
+        Ok(held)
+    }
+
+    /// Appends events in one transaction that waits for nothing for long.
+    pub async fn fly(&self, events: &[(&str, NewEvent<'_>)]) -> Flown {
+        let Ok(client) = self.borrow().await else {
+            return Flown::Failed(AppenderError::NoConnection);
+        };
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let appending = group::append_now(&client, events);
+        let error = match within(&client, &self.database, deadline, appending).await {
+            Ok(enqueued) => {
+                client.give_back();
+                return Flown::Enqueued(enqueued);
+            }
+            Err(error) => error,
+        };
+        if !error.is_outcome_unknown() {
+            client.give_back();
+        }
+        match error {
+            AppendError::Store(error) if error.class() == ErrorClass::Retryable => Flown::Back,
+            error => Flown::Failed(error.into()),
+        }
+    }
+
+    /// Appends one call's events in a transaction that waits for its sessions, as long as the connection may.
+    pub async fn fly_and_wait(
+        &self,
+        stream: &str,
+        events: &[NewEvent<'_>],
+    ) -> Result<Vec<Enqueued>, AppenderError> {
+        let client = self.borrow().await;
+        let client = client.map_err(|_| AppenderError::NoConnection)?;
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let appending = async {
+            match events {
+                [event] => append::enqueue(&***client, stream, event)
+                    .await
+                    .map(|one| vec![one]),
+                events => append::enqueue_many(&***client, stream, events).await,
+            }
+        };
+        let enqueued = within(&client, &self.database, deadline, appending).await;
+        if !matches!(&enqueued, Err(error) if error.is_outcome_unknown()) {
+            client.give_back();
+        }
+        Ok(enqueued?)
+    }
+
+    async fn borrow(&self) -> Result<Borrowed, PoolError> {
+        let client = self.pool.get().await.inspect_err(|error| {
+            tracing::debug!(
+                error = error as &dyn std::error::Error,
+                "no connection for an append"
+            );
+        })?;
+        Ok(Borrowed(Some(client)))
+    }
+}
+
+fn answer_all(calls: Vec<Waiting>, flown: impl Fn() -> Flown) {
+    for call in calls {
+        call.answer(flown());
+    }
+}
+
+/// Whether another call might not have met it.
+fn is_of_one_call(error: &AppenderError) -> bool {
+    matches!(error, AppenderError::Append(error) if !error.is_outcome_unknown())
+}

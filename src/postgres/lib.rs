@@ -1,0 +1,39 @@
+//! The only place with SQL.
+//!
+//! `engine` and `cli` call these functions; they know tables and statements by name only. Errors
+//! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
+
+pub mod append;
+pub mod appender;
+pub mod archive;
+pub mod claim;
+pub mod config;
+pub mod connect;
+pub mod connection;
+mod credentials;
+pub mod database;
+pub mod deadline;
+pub mod diagnose;
+pub mod error;
+pub mod fetch;
+pub mod first_token;
+pub mod gist;
+pub mod housekeeping;
+pub mod inspect;
+pub mod lane_connection;
+pub mod letter;
+pub mod log;
+pub mod migrate;
+pub mod operate;
+pub mod place;
+pub mod pool;
+pub mod registry;
+pub mod sent_message;
+pub mod settle;
+pub mod subscription;
+pub mod tls;
+pub mod token;
+pub mod worker;
+
+pub use database::Database;
+pub use error::{ErrorClass, Refusal, StoreError};

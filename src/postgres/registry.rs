@@ -1,0 +1,37 @@
+//! The session registry's rows: written in the transaction of an event's settlement.
+
+use lanekeeper_core::event::Event;
+use serde::Serialize;
+use tokio_postgres::Transaction;
+use tokio_postgres::types::{Json, Type};
+
+use super::StoreError;
+
+pub const OBSERVE: &str = include_str!("sql/registry_observe.sql");
+
+/// Enters what an event tells of its session. False where it is told of already.
+///
+/// # Errors
+/// The transaction is then to be rolled back.
+pub async fn observe(
+    transaction: &Transaction<'_>,
+    event: &Event,
+    observed: &(impl Serialize + std::fmt::Debug + Sync),
+) -> Result<bool, StoreError> {
+    transaction
+        .query_typed_one(
+            OBSERVE,
+            &[
+                (&&*event.stream, Type::TEXT),
+                (&&*event.session, Type::TEXT),
+                (&event.seq, Type::INT8),
+                (&event.created_at, Type::TIMESTAMPTZ),
+                (&Json(observed), Type::JSONB),
+            ],
+        )
+        .await
+        .and_then(|row| row.try_get("entered"))
+        .map_err(StoreError::on(
+            "entering an event into the session registry",
+        ))
+}

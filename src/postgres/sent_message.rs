@@ -1,0 +1,76 @@
+//! What was sent to chats and may be edited there. Each call is one statement on an index.
+
+use lanekeeper_core::memory::MessageName;
+use tokio_postgres::GenericClient;
+
+use super::StoreError;
+
+const RECALL: &str = include_str!("sql/sent_message_recall.sql");
+const REMEMBER: &str = include_str!("sql/sent_message_remember.sql");
+const FORGET: &str = include_str!("sql/sent_message_forget.sql");
+
+/// The parts that were sent, with what the platform calls them.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn recall(
+    client: &impl GenericClient,
+    name: MessageName<'_>,
+) -> Result<Vec<(i32, String)>, StoreError> {
+    let rows = client
+        .query(
+            RECALL,
+            &[&name.subscription, &name.session, &name.place, &name.key],
+        )
+        .await
+        .map_err(StoreError::on("reading what was sent of a message"))?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// Enters a part that was sent. Nothing is entered for a subscription that was removed meanwhile.
+///
+/// # Errors
+/// It is not known whether it was entered; the call can be repeated.
+pub async fn remember(
+    client: &impl GenericClient,
+    name: MessageName<'_>,
+    part: i32,
+    reference: &str,
+) -> Result<(), StoreError> {
+    let MessageName {
+        subscription,
+        session,
+        place,
+        key,
+    } = name;
+    client
+        .execute(
+            REMEMBER,
+            &[&subscription, &session, &place, &key, &part, &reference],
+        )
+        .await
+        .map(drop)
+        .map_err(StoreError::on("remembering a message that was sent"))
+}
+
+/// A part is gone from the platform.
+///
+/// # Errors
+/// It is not known whether it was forgotten; the call can be repeated.
+pub async fn forget(
+    client: &impl GenericClient,
+    name: MessageName<'_>,
+    part: i32,
+) -> Result<(), StoreError> {
+    let MessageName {
+        subscription,
+        session,
+        place,
+        key,
+    } = name;
+    client
+        .execute(FORGET, &[&subscription, &session, &place, &key, &part])
+        .await
+        .map(drop)
+        .map_err(StoreError::on("forgetting a message that is gone"))
+}

@@ -1,0 +1,90 @@
+//! Columns in the types of the program. A value that the schema allows and this release does not
+//! know is an error of the column, like any other that cannot be read.
+
+use std::error::Error;
+use std::time::Duration;
+
+use lanekeeper_core::subscription::{Exhaustion, Limit, Start, limit};
+use serde_json::Value;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, Type, accepts};
+
+type Unreadable = Box<dyn Error + Sync + Send>;
+
+fn from_word<T: Copy>(raw: &[u8], all: &[T], word: fn(T) -> &'static str) -> Result<T, Unreadable> {
+    let given = std::str::from_utf8(raw)?;
+    let found = all.iter().copied().find(|value| word(*value) == given);
+    found.ok_or_else(|| format!("{given:?} is not known to this release").into())
+}
+
+/// A word of the database in the type of the program.
+struct Word<T>(T);
+
+impl FromSql<'_> for Word<Exhaustion> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &Exhaustion::ALL, Exhaustion::as_str).map(Self)
+    }
+}
+
+impl FromSql<'_> for Word<Start> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &Start::ALL, Start::as_str).map(Self)
+    }
+}
+
+/// The column `on_exhausted`.
+pub(super) fn on_exhausted(row: &Row) -> Result<Exhaustion, tokio_postgres::Error> {
+    let Word(word) = row.try_get("on_exhausted")?;
+    Ok(word)
+}
+
+/// The column `start_from`.
+pub(super) fn start_from(row: &Row) -> Result<Start, tokio_postgres::Error> {
+    let Word(word) = row.try_get("start_from")?;
+    Ok(word)
+}
+
+/// An `int` that a CHECK keeps from being negative.
+struct Count(u32);
+
+impl<'a> FromSql<'a> for Count {
+    accepts!(INT4);
+
+    fn from_sql(sql_type: &Type, raw: &'a [u8]) -> Result<Self, Unreadable> {
+        Ok(Self(u32::try_from(i32::from_sql(sql_type, raw)?)?))
+    }
+}
+
+pub(super) fn count(row: &Row, column: &str) -> Result<u32, tokio_postgres::Error> {
+    Ok(row.try_get::<_, Count>(column)?.0)
+}
+
+/// The column `settings`: the limits, and what is the adapter's own.
+struct Settings(Vec<Limit>, Value);
+
+impl<'a> FromSql<'a> for Settings {
+    accepts!(JSONB);
+
+    fn from_sql(sql_type: &Type, raw: &'a [u8]) -> Result<Self, Unreadable> {
+        let (limits, settings) = limit::split(Value::from_sql(sql_type, raw)?)?;
+        Ok(Self(limits, settings))
+    }
+}
+
+pub(super) fn settings(row: &Row) -> Result<(Vec<Limit>, Value), tokio_postgres::Error> {
+    let Settings(limits, settings) = row.try_get("settings")?;
+    Ok((limits, settings))
+}
+
+/// The column `retry_schedule_ms`.
+pub(super) fn schedule(row: &Row) -> Result<Vec<Duration>, tokio_postgres::Error> {
+    let waits: Vec<Count> = row.try_get("retry_schedule_ms")?;
+    Ok(waits
+        .into_iter()
+        .map(|millis| Duration::from_millis(millis.0.into()))
+        .collect())
+}

@@ -1,0 +1,168 @@
+//! The statements of an apply that write: streams, subscriptions, their versions, their tokens.
+
+use std::collections::BTreeMap;
+
+use lanekeeper_core::subscription::{ChangeKind, Definition, Retry, Step, StreamDefinition, limit};
+use serde_json::{Value, json};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Transaction};
+
+use crate::StoreError;
+
+pub const STREAM_PUT: &str = include_str!("../sql/stream_put.sql");
+pub const STREAM_NEEDS_LANES: &str = include_str!("../sql/stream_needs_lanes.sql");
+pub const CREATE: &str = include_str!("../sql/subscription_create.sql");
+pub const CHANGE: &str = include_str!("../sql/subscription_change.sql");
+pub const REMOVE: &str = include_str!("../sql/subscription_remove.sql");
+pub const RECORD: &str = include_str!("../sql/subscription_record.sql");
+pub const WAKE: &str = include_str!("../sql/subscription_wake.sql");
+pub const STREAM_CHANGE: &str = include_str!("../sql/stream_change.sql");
+
+/// Creates the stream or sets it to its definition; returns its id.
+pub(super) async fn put_stream(
+    transaction: &Transaction<'_>,
+    step: &Step<StreamDefinition>,
+) -> Result<i32, StoreError> {
+    let operation = "writing a stream";
+    let StreamDefinition {
+        max_payload_bytes,
+        fan_out,
+        critical,
+        retry,
+    } = &step.definition;
+    let row = transaction
+        .query_one(
+            STREAM_PUT,
+            &[
+                &step.name,
+                &int(*max_payload_bytes),
+                &fan_out.as_column(),
+                &critical.as_column(),
+                &schedule(retry),
+                &int(retry.max_attempts),
+                &retry.on_exhausted.as_str(),
+            ],
+        )
+        .await
+        .map_err(StoreError::on(operation))?;
+    row.try_get("stream_id").map_err(StoreError::on(operation))
+}
+
+/// Does what the plan says about one subscription.
+pub(super) async fn execute(
+    transaction: &Transaction<'_>,
+    step: &Step<Definition>,
+    stream_ids: &BTreeMap<String, i32>,
+) -> Result<(), StoreError> {
+    if step.kind == ChangeKind::Unchanged {
+        return Ok(());
+    }
+    // The plan knows no stream without an id: it was loaded, or it is the file's and put above.
+    let stream_id = stream_ids.get(&step.definition.stream);
+    let written = match (step.kind, step.id) {
+        (ChangeKind::Removed, id) => transaction.query_one(REMOVE, &[&id]).await,
+        (_, Some(id)) => write(transaction, CHANGE, &[&id], step).await,
+        (_, None) => write(transaction, CREATE, &[&stream_id], step).await,
+    };
+    let (id, version): (i32, i64) = written
+        .and_then(|row| Ok((row.try_get("subscription_id")?, row.try_get("version")?)))
+        .map_err(StoreError::on("writing a subscription"))?;
+    transaction
+        .execute(RECORD, &[&id, &version, &record(step)])
+        .await
+        .map_err(StoreError::on("recording a subscription's version"))?;
+    if matches!(step.kind, ChangeKind::Created | ChangeKind::Revived) {
+        transaction
+            .execute(STREAM_NEEDS_LANES, &[&stream_id])
+            .await
+            .map_err(StoreError::on("announcing a subscription to its stream"))?;
+    }
+    let filter_changed = step.kind == ChangeKind::Changed && step.changes("events");
+    if filter_changed || matches!(step.kind, ChangeKind::Created | ChangeKind::Revived) {
+        transaction
+            .execute(STREAM_CHANGE, &[&stream_id])
+            .await
+            .map_err(StoreError::on("announcing a change to housekeeping"))?;
+    }
+    if step.kind == ChangeKind::Revived || filter_changed {
+        transaction
+            .execute(WAKE, &[&id])
+            .await
+            .map_err(StoreError::on("waking a subscription's lanes"))?;
+    }
+    Ok(())
+}
+
+/// Runs CREATE or CHANGE: what finds the row comes first, then the columns in one order.
+async fn write(
+    transaction: &Transaction<'_>,
+    statement: &str,
+    target: &[&(dyn ToSql + Sync)],
+    Step {
+        name,
+        id,
+        definition,
+        ..
+    }: &Step<Definition>,
+) -> Result<Row, tokio_postgres::Error> {
+    let Definition {
+        adapter,
+        events,
+        start,
+        retry,
+        coalesce,
+        concurrency,
+        history,
+        limits,
+        settings,
+        ..
+    } = definition;
+    let settings = limit::join(limits, settings.clone());
+    let mut parameters = target.to_vec();
+    if id.is_none() {
+        parameters.push(name);
+    }
+    let (events, start, on_exhausted) = (
+        events.as_column(),
+        start.as_str(),
+        retry.on_exhausted.as_str(),
+    );
+    let (schedule, max_attempts) = (schedule(retry), int(retry.max_attempts));
+    let concurrency = int(*concurrency);
+    let columns: [&(dyn ToSql + Sync); 10] = [
+        adapter,
+        &events,
+        &start,
+        &settings,
+        &schedule,
+        &max_attempts,
+        &on_exhausted,
+        coalesce,
+        &concurrency,
+        history,
+    ];
+    parameters.extend(columns);
+    transaction.query_one(statement, &parameters).await
+}
+
+/// What `subscription_version` keeps of a step.
+fn record(step: &Step<Definition>) -> Value {
+    let mut record = json!(step.definition);
+    if step.kind == ChangeKind::Removed {
+        record["removed"] = Value::Bool(true);
+    }
+    record
+}
+
+fn schedule(retry: &Retry) -> Vec<i32> {
+    retry
+        .schedule
+        .iter()
+        .map(|wait| int(wait.as_millis()))
+        .collect()
+}
+
+/// For values that the file's bounds keep far below the limit.
+fn int<T: TryInto<i32>>(value: T) -> i32 {
+    value.try_into().unwrap_or(i32::MAX)
+}

@@ -1,0 +1,346 @@
+//! Producers without a database: events to a worker's HTTP API.
+//!
+//! `LANEKEEPER_URL` names a worker or the balancer before several, `LANEKEEPER_TOKEN` (or the file that
+//! `LANEKEEPER_TOKEN_FILE` names) a token with the scope `produce`. A call is answered when its events are
+//! committed; message ids make it repeatable. Neither URL nor token is ever part of an error: both may be secrets.
+
+use std::borrow::Cow;
+use std::env;
+use std::path::Path;
+use std::sync::Arc;
+
+use lanekeeper_postgres::Refusal;
+use lanekeeper_postgres::append::{AppendError, Element, Enqueued, NewEvent};
+use lanekeeper_secret::Secret;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Client, StatusCode, redirect};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
+use url::Url;
+
+use crate::error::ProducerError;
+
+/// Answers are ids and numbers.
+const MOST_ANSWER_BYTES: usize = 4 << 20;
+
+/// What is wrong with the variables.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    #[error("LANEKEEPER_URL is not an http or https URL")]
+    NotAUrl,
+    #[error("LANEKEEPER_TOKEN_FILE names {path}, which cannot be read")]
+    TokenFile {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("the HTTP client cannot be set up")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Why a worker did not take the events.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    #[error("the worker that LANEKEEPER_URL names cannot be reached: nothing was enqueued")]
+    Unreachable(#[source] reqwest::Error),
+    #[error("the connection to the worker broke: the events may or may not have been appended")]
+    Broken(#[source] reqwest::Error),
+    #[error("the worker answered {status}: {detail}")]
+    Refused {
+        status: u16,
+        detail: String,
+        hint: Option<String>,
+        /// The events may have been appended all the same.
+        unknown: bool,
+    },
+    #[error("the worker's answer is not what Lanekeeper answers: see what LANEKEEPER_URL names")]
+    Foreign,
+}
+
+impl RemoteError {
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => false,
+            Self::Broken(_) | Self::Foreign => true,
+            Self::Refused { unknown, .. } => *unknown,
+        }
+    }
+
+    pub fn advice(&self) -> Option<&str> {
+        match self {
+            Self::Refused { hint, .. } => hint.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// A worker's HTTP API.
+#[derive(Clone)]
+pub struct Remote(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    url: Url,
+    token: Option<Secret>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remote(***)")
+    }
+}
+
+impl Remote {
+    /// What the environment names; `None` where it names nothing.
+    ///
+    /// # Errors
+    /// Without the values.
+    pub fn of_environment() -> Result<Option<Self>, SettingsError> {
+        let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        let Some(url) = variable("LANEKEEPER_URL") else {
+            return Ok(None);
+        };
+        let token = match (
+            variable("LANEKEEPER_TOKEN"),
+            variable("LANEKEEPER_TOKEN_FILE"),
+        ) {
+            (Some(token), _) => Some(Secret::new(token)),
+            (None, Some(path)) => match std::fs::read_to_string(&path) {
+                Ok(token) => {
+                    let token = Secret::new(token.trim_end());
+                    Some(token.of_file("LANEKEEPER_TOKEN_FILE", Path::new(&path)))
+                }
+                Err(source) => return Err(SettingsError::TokenFile { path, source }),
+            },
+            (None, None) => None,
+        };
+        Self::new(&url, token).map(Some)
+    }
+
+    /// # Errors
+    /// Without the values.
+    pub fn new(url: &str, token: Option<Secret>) -> Result<Self, SettingsError> {
+        let mut url = Url::parse(url).map_err(|_| SettingsError::NotAUrl)?;
+        if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
+            return Err(SettingsError::NotAUrl);
+        }
+        // What follows is a path below it.
+        if !url.path().ends_with('/') {
+            let path = format!("{}/", url.path());
+            url.set_path(&path);
+        }
+        // Fails only where it is there already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(SettingsError::Client)?;
+        Ok(Self(Arc::new(Inner { client, url, token })))
+    }
+
+    /// As [`append::enqueue`](lanekeeper_postgres::append::enqueue), in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there, and [`AppendError::TimedOut`].
+    pub async fn enqueue(
+        &self,
+        stream: &str,
+        event: &NewEvent<'_>,
+        deadline: Instant,
+    ) -> Result<Enqueued, ProducerError> {
+        let element = Element::new(event)?;
+        let body = serde_json::to_string(&[element]).map_err(|_| RemoteError::Foreign)?;
+        let enqueued = self.post(stream, event.session, body, deadline).await?;
+        enqueued.first().copied().ok_or(RemoteError::Foreign.into())
+    }
+
+    /// Appends the elements of a JSON array, a request for each run of one session.
+    ///
+    /// # Errors
+    /// As [`Remote::enqueue`]; the runs before the one that failed are enqueued.
+    pub async fn enqueue_array(
+        &self,
+        stream: &str,
+        events: &str,
+        deadline: Instant,
+    ) -> Result<Vec<Enqueued>, ProducerError> {
+        #[derive(Deserialize)]
+        struct Of<'a> {
+            #[serde(borrow)]
+            session: Cow<'a, str>,
+        }
+        let not_json = |error: serde_json::Error| {
+            let (message, hint) = (error.to_string(), None);
+            AppendError::NotJson(Refusal { message, hint })
+        };
+        let elements: Vec<&RawValue> = serde_json::from_str(events).map_err(not_json)?;
+        let mut runs: Vec<(Cow<'_, str>, Vec<&RawValue>)> = Vec::new();
+        for element in elements {
+            let Of { session } = serde_json::from_str(element.get()).map_err(not_json)?;
+            match runs.last_mut() {
+                Some((last, run)) if *last == session => run.push(element),
+                _ => runs.push((session, vec![element])),
+            }
+        }
+        let mut enqueued = Vec::new();
+        for (session, run) in runs {
+            let body = to_raw_value(&run).map_err(not_json)?;
+            enqueued.extend(
+                self.post(stream, &session, body.get().to_owned(), deadline)
+                    .await?,
+            );
+        }
+        Ok(enqueued)
+    }
+
+    async fn post(
+        &self,
+        stream: &str,
+        session: &str,
+        body: String,
+        deadline: Instant,
+    ) -> Result<Vec<Enqueued>, ProducerError> {
+        let part = |name| utf8_percent_encode(name, NON_ALPHANUMERIC).to_string();
+        let path = format!(
+            "v1/streams/{}/sessions/{}/events",
+            part(stream),
+            part(session)
+        );
+        let url = self.0.url.join(&path).map_err(|_| RemoteError::Foreign)?;
+        let mut request = self.0.client.post(url).body(body);
+        if let Some(token) = &self.0.token {
+            // As the first one, whatever it is: a wrong one is refused.
+            let token = timeout_at(deadline, token.current(|_| Ok(()))).await;
+            let token = token.map_err(|_| AppendError::TimedOut)?;
+            request = request.bearer_auth(token.expose());
+        }
+        let answered = timeout_at(deadline, async {
+            let mut answer = request.send().await.map_err(|error| {
+                let connecting = error.is_connect() || error.is_builder();
+                let error = error.without_url();
+                if connecting {
+                    RemoteError::Unreachable(error)
+                } else {
+                    RemoteError::Broken(error)
+                }
+            })?;
+            let mut body = Vec::new();
+            while let Some(chunk) = answer
+                .chunk()
+                .await
+                .map_err(|error| RemoteError::Broken(error.without_url()))?
+            {
+                if body.len() + chunk.len() > MOST_ANSWER_BYTES {
+                    return Err(RemoteError::Foreign);
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok((answer.status(), body))
+        });
+        let (status, body) = answered.await.map_err(|_| AppendError::TimedOut)??;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|_| RemoteError::Foreign.into());
+        }
+        Err(refusal(status, &body))
+    }
+}
+
+/// A problem document, as far as it is one.
+#[derive(Default, Deserialize)]
+struct Document {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    detail: String,
+    hint: Option<String>,
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> ProducerError {
+    let Document { code, detail, hint } = serde_json::from_slice(body).unwrap_or_default();
+    let refused = Refusal {
+        message: detail.clone(),
+        hint: hint.clone(),
+    };
+    let refused = match (code.as_str(), status) {
+        ("unknown_stream", _) => AppendError::UnknownStream(refused),
+        // A balancer's own limit too: it will never let it through.
+        ("payload_too_large", _) | (_, StatusCode::PAYLOAD_TOO_LARGE) => {
+            AppendError::PayloadTooLarge(refused)
+        }
+        ("invalid", _) => AppendError::Invalid(refused),
+        ("number_out_of_range", _) => AppendError::NumberOutOfRange(refused),
+        ("not_json", _) => AppendError::NotJson(refused),
+        ("too_deep", _) => AppendError::TooDeep(refused),
+        ("nul_character", _) => AppendError::NulCharacter(refused),
+        _ => {
+            return RemoteError::Refused {
+                status: status.as_u16(),
+                unknown: code == "outcome_unknown" || (code.is_empty() && status.is_server_error()),
+                detail,
+                hint,
+            }
+            .into();
+        }
+    };
+    refused.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use lanekeeper_postgres::append::Fate;
+
+    use super::*;
+
+    fn fate(status: u16, body: &str) -> Fate {
+        refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes()).fate()
+    }
+
+    #[test]
+    fn only_what_a_worker_says_of_the_event_is_final() {
+        assert_eq!(fate(422, r#"{"code":"invalid","detail":"x"}"#), Fate::Event);
+        assert_eq!(
+            fate(413, r#"{"code":"payload_too_large","detail":"x"}"#),
+            Fate::Payload
+        );
+        assert_eq!(fate(413, "<html>"), Fate::Payload);
+        for (status, body) in [
+            (401, r#"{"code":"unauthorized","detail":"x"}"#),
+            (403, r#"{"code":"forbidden","detail":"x"}"#),
+            (404, r#"{"code":"unknown_stream","detail":"x"}"#),
+            (404, "<html>not this host</html>"),
+            (422, "<html>"),
+            (429, r#"{"code":"busy","detail":"x"}"#),
+            (500, ""),
+            (503, r#"{"code":"outcome_unknown","detail":"x"}"#),
+        ] {
+            assert_eq!(fate(status, body), Fate::Later, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn a_gateways_error_leaves_the_outcome_open_and_a_workers_refusal_does_not() {
+        let refused = |status: u16, body: &str| {
+            refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes()).is_outcome_unknown()
+        };
+        assert!(refused(502, "<html>bad gateway</html>"));
+        assert!(refused(503, r#"{"code":"outcome_unknown","detail":"x"}"#));
+        assert!(!refused(503, r#"{"code":"unavailable","detail":"x"}"#));
+        assert!(!refused(429, r#"{"code":"busy","detail":"x"}"#));
+    }
+
+    #[test]
+    fn urls_that_nothing_can_be_posted_to_are_refused_without_being_repeated() {
+        for bad in [
+            "secret-host",
+            "ftp://secret-host/",
+            "mailto:secret-host",
+            "",
+        ] {
+            let error = Remote::new(bad, None).unwrap_err();
+            assert!(!error.to_string().contains("secret-host"), "{error}");
+        }
+        let remote = Remote::new("https://host/prefix", None).unwrap();
+        assert_eq!(remote.0.url.as_str(), "https://host/prefix/");
+    }
+}

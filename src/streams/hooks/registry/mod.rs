@@ -1,0 +1,109 @@
+//! The session registry (B3): what the events of an agent session say about it, one row per session.
+//!
+//! A built-in handler ([`lanekeeper_engine::Handler`]): its writes commit with the settlement of the event, so that each
+//! event tells once and in the order of its session. It learns, it never answers: what agents are
+//! told is the business of other subscriptions.
+//!
+//! | event | told |
+//! |---|---|
+//! | `session_start` | the session lives; a turn that was open when its agent went away is over. `compact` starts nothing |
+//! | `user_prompt_submit` | the prompt; a turn begins |
+//! | `tool_use`, `tool_done` | activity, nothing else. Coalesced like for any subscription |
+//! | `agent_stop` | the turn is over; from CLIs that report nothing else, the prompt |
+//! | `notification` | its text. Where the agent waits for a prompt (`idle_prompt`), a turn that is still open is over: an interrupted one has no `Stop` |
+//! | `error` | its text and code; a turn ends by those that take a `Stop`'s place ([`observation`]) |
+//! | `session_end` (where `hook.allow` names it) | the session and its turn are over |
+//! | all | native id, CLI, host, folder, model, transcript, last activity, as far as they are there |
+//!
+//! Invariants:
+//! - Instants are the log's: `created_at`, Postgres' clock at the append. An event that waited in a
+//!   spool counts when it arrived; its headers say when it was emitted.
+//! - What a subagent reports under its parent's id is activity: it has a transcript, prompts and
+//!   turns of its own, which are not the session's.
+//! - A payload that lacks what its type must have ends with its error recorded, and the lane goes on.
+
+mod limits;
+pub mod observation;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use async_trait::async_trait;
+use lanekeeper_core::adapter::Delivery;
+use lanekeeper_core::subscription::{Definition, Events, Exhaustion, Retry, Start, built_in};
+use lanekeeper_engine::{Handler, HandlerError};
+use lanekeeper_postgres::registry;
+use lanekeeper_postgres::{ErrorClass, StoreError};
+use tokio_postgres::Transaction;
+
+use observation::Observation;
+
+use super::event_type::MAPPED;
+
+/// Enters every event of its subscription into the registry.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionRegistry;
+
+#[async_trait]
+impl Handler for SessionRegistry {
+    async fn handle(
+        &self,
+        transaction: &Transaction<'_>,
+        delivery: &Delivery<'_>,
+    ) -> Result<(), HandlerError> {
+        let event = delivery.event;
+        let observed = Observation::of(event).map_err(|unfit| HandlerError::Reject {
+            error: format!("not entered into the session registry: {unfit}"),
+        })?;
+        let Some(observed) = observed else {
+            return Ok(());
+        };
+        registry::observe(transaction, event, &observed)
+            .await
+            .map(drop)
+            .map_err(judged)
+    }
+}
+
+/// Only what is wrong with the event itself is final: a missing privilege, say, can be mended.
+fn judged(error: StoreError) -> HandlerError {
+    let of_the_event = matches!(
+        error.sqlstate().and_then(|code| code.get(..2)),
+        Some("22" | "23" | "54")
+    );
+    let text = match error.source.as_db_error() {
+        Some(said) => said.to_string(),
+        None => error.source.to_string(),
+    };
+    if of_the_event && error.class() == ErrorClass::Permanent {
+        HandlerError::Reject { error: text }
+    } else {
+        HandlerError::Retry {
+            error: text,
+            after: None,
+        }
+    }
+}
+
+/// The subscription that feeds it. `retry` is that of its stream.
+pub fn definition(retry: Retry) -> Definition {
+    Definition {
+        stream: super::STREAM.to_owned(),
+        adapter: built_in::REGISTRY.to_owned(),
+        // Unmapped types are left out: some come with every chunk of an answer.
+        events: Events::Only(MAPPED.map(str::to_owned).to_vec()),
+        // What the log still has of a session tells who it is.
+        start: Start::Earliest,
+        retry: Retry {
+            max_attempts: 0,
+            // The outcome says why; a copy of the payload would outlive the log's retention.
+            on_exhausted: Exhaustion::Drop,
+            ..retry
+        },
+        coalesce: true,
+        concurrency: 64,
+        history: false,
+        limits: Vec::new(),
+        settings: serde_json::json!({}),
+    }
+}

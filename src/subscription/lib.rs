@@ -1,0 +1,15 @@
+//! The subscription file: what it asks for, judged by the adapters that it names, and the difference between that
+//! and what is in force. No SQL here; `postgres::subscription` reads and writes the rows.
+
+mod contradiction;
+mod file;
+mod limit;
+mod plan;
+mod section;
+mod settings;
+mod value;
+
+pub use file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
+
+#[cfg(test)]
+mod tests;
