@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures this machine: each workload on a private server of its own, its results as JSON in a folder, then
-# the drawings beside them and all results as one Markdown table, there and on standard output.
+# all of them as one Markdown table, there and on standard output. scripts/draw.py draws them.
 #
 #   scripts/bench.sh PROGRAM      the release build of lanekeeper
 #   BENCH_OUT=folder              where the results go
@@ -25,5 +25,4 @@ for workload in ${WORKLOADS:-drain sessions backlog enqueue latency steady held-
         "$program" bench "$workload" ${RUNS:+--runs "$RUNS"} --output json >"$out/$workload.partial"
     mv "$out/$workload.partial" "$out/$workload.json"
 done
-"$program" bench plot --to "$out" "$out"/*.json >&2
 "$program" bench table "$out"/*.json | tee "$out/table.md"

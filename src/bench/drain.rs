@@ -125,7 +125,6 @@ pub async fn measure(
             value: cost::median(&costs),
             against: "row queue".to_owned(),
             reference: cost::median(&references),
-            place: None,
         }),
     ])
 }

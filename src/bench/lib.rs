@@ -23,7 +23,6 @@ mod memory;
 mod options;
 mod paced;
 mod partitions;
-pub mod plot;
 mod replicas;
 mod report;
 pub mod results;

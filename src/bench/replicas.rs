@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use super::cost::{self, Cost, Reading};
 use super::measure::{Pairs, per_second};
-use super::report::{Comparison, Costs, Line, Place};
+use super::report::{Comparison, Costs, Line};
 use super::{Backlog, BenchError, Options, Scratch, backlog, progress, worker_process};
 
 /// What is drained.
@@ -83,7 +83,6 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, 
             value: costs(drained),
             against: "one".to_owned(),
             reference: costs(&ones),
-            place: Some(Place::new(AXIS, *workers)),
         }));
     }
     Ok(lines)

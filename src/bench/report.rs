@@ -1,4 +1,4 @@
-//! What a measurement comes to, as JSON and as a line for people. `table` and `plot` read the JSON again.
+//! What a measurement comes to, as JSON and as a line for people. `table` reads the JSON again, and so does scripts/draw.py.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,20 +21,11 @@ pub enum Line {
     Trend(Trend),
 }
 
-/// Where a figure of a series stands on the horizontal axis of its plot.
+/// The position of a figure on the horizontal axis of its series.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Place {
     pub axis: String,
     pub at: f64,
-}
-
-impl Place {
-    pub(super) fn new(axis: &str, at: usize) -> Self {
-        Self {
-            axis: axis.to_owned(),
-            at: at as f64,
-        }
-    }
 }
 
 /// A rate beside the rate that it is compared with.
@@ -83,7 +74,10 @@ impl Comparison {
 
     /// As a figure of a series.
     pub(super) fn at(mut self, axis: &str, at: usize) -> Self {
-        self.place = Some(Place::new(axis, at));
+        self.place = Some(Place {
+            axis: axis.to_owned(),
+            at: at as f64,
+        });
         self
     }
 }
@@ -162,8 +156,6 @@ pub struct Costs {
     pub value: Cost,
     pub against: String,
     pub reference: Cost,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
 }
 
 /// How latency develops while something goes on, beside the same load without it.

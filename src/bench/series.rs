@@ -2,7 +2,7 @@
 
 use super::cost;
 use super::measure::Pairs;
-use super::report::{Comparison, Costs, Line, Place};
+use super::report::{Comparison, Costs, Line};
 use super::{Backlog, BenchError, Options, Scratch, drain, progress, row_queue};
 
 /// Sessions of the ever deeper backlogs.
@@ -86,7 +86,6 @@ pub async fn measure(
             value: cost::median(&costs),
             against: "row queue".to_owned(),
             reference: cost::median(&references),
-            place: Some(Place::new(axis, at)),
         }),
     ])
 }

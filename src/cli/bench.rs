@@ -1,6 +1,6 @@
 //! `lanekeeper bench`: measures this release on the configured server.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use lanekeeper_bench as bench;
@@ -26,8 +26,7 @@ Examples:
   lanekeeper dev --ephemeral -- lanekeeper bench
   lanekeeper bench drain --sessions 1000 --events 100 --runs 5 --output json
   lanekeeper bench held-snapshot --seconds 1800 --output json >snapshot.json
-  lanekeeper bench table snapshot.json
-  lanekeeper bench plot --to plots snapshot.json"
+  lanekeeper bench table snapshot.json"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -44,18 +43,6 @@ enum Command {
         /// What `bench --output json` printed
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-    },
-    /// Draw results that were kept as JSON, an SVG for each series
-    #[command(
-        after_help = "Example:\n  lanekeeper bench plot --to plots sessions.json backlog.json"
-    )]
-    Plot {
-        /// What `bench --output json` printed
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-        /// The directory for the drawings
-        #[arg(long, default_value = ".", value_name = "DIR")]
-        to: PathBuf,
     },
 }
 
@@ -194,7 +181,6 @@ pub async fn run(
 ) -> Result<ExitCode, Failure> {
     let args = match args.command {
         Some(Command::Table { files }) => return table(&files),
-        Some(Command::Plot { files, to }) => return plot(&files, &to),
         None => args.measure,
     };
     let client = connect::open(&config.database).await?;
@@ -250,22 +236,6 @@ fn read(files: &[PathBuf]) -> Result<Vec<Line>, Failure> {
 fn table(files: &[PathBuf]) -> Result<ExitCode, Failure> {
     let markdown = bench::table::markdown(&read(files)?);
     output::line(markdown.trim_end())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn plot(files: &[PathBuf], to: &Path) -> Result<ExitCode, Failure> {
-    let plots = bench::plot::plots(&read(files)?);
-    if plots.is_empty() {
-        output::note("nothing to draw: a line needs two figures of one series");
-    }
-    for plot in plots {
-        let path = to.join(format!("{}.svg", plot.name));
-        std::fs::write(&path, plot.svg).map_err(|error| {
-            Failure::failed(format!("cannot write {}: {error}", path.display()))
-                .advise("name a directory that exists with --to")
-        })?;
-        output::line(path.display().to_string())?;
-    }
     Ok(ExitCode::SUCCESS)
 }
 

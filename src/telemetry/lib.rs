@@ -5,7 +5,7 @@
 //! | `names` | every name |
 //! | `instruments`, `serving` | what a worker counts and measures; what its HTTP listener does |
 //! | `span` | an attempt's span, and the trace context that comes with events and goes out with deliveries |
-//! | `environment`, `sdk_variables`, `otlp` | what the `OTEL_*` variables ask for, those that the SDK reads, and the exporters |
+//! | `environment`, `otlp` | what the `OTEL_*` variables ask for, and the exporters |
 //! | `log` | log lines on standard error |
 //!
 //! Trouble with a collector never slows or stops a delivery: see `otlp`.
@@ -16,14 +16,13 @@ pub mod instruments;
 pub mod log;
 pub mod names;
 mod otlp;
-mod sdk_variables;
 pub mod serving;
 pub mod span;
 
 use std::sync::mpsc;
 use std::time::Duration;
 
-use opentelemetry::global;
+use opentelemetry::{Key, KeyValue, global};
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
@@ -203,17 +202,13 @@ impl Metrics {
     }
 }
 
-/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` over our name.
+/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, as the SDK reads them, over our name.
 fn resource() -> Resource {
-    let named = std::env::var_os("OTEL_SERVICE_NAME").is_some()
-        || std::env::var("OTEL_RESOURCE_ATTRIBUTES")
-            .is_ok_and(|attributes| attributes.contains("service.name="));
-    let mut resource = Resource::builder().with_attribute(opentelemetry::KeyValue::new(
-        "service.version",
-        env!("CARGO_PKG_VERSION"),
-    ));
-    if !named {
-        resource = resource.with_service_name("lanekeeper");
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let builder = || Resource::builder().with_attribute(version.clone());
+    let resource = builder().build();
+    match resource.get(&Key::from_static_str("service.name")) {
+        Some(name) if !name.as_str().starts_with("unknown_service") => resource,
+        _ => builder().with_service_name("lanekeeper").build(),
     }
-    resource.build()
 }

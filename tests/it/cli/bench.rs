@@ -216,29 +216,18 @@ fn kept(name: &str, text: &str) -> std::path::PathBuf {
 const COMPARISON: &str = r#"{"kind":"comparison","ratio":3.5,"target":3.0,"met":true,"bench":"sessions","case":"AT x 5","unit":"events/s","value":350000.0,"against":"row queue without order","reference":100000.0,"values":[350000.0],"references":[100000.0],"place":{"axis":"sessions","at":AT}}"#;
 
 #[tokio::test]
-async fn kept_results_become_a_table_and_drawings() {
+async fn kept_results_become_a_table() {
     let db = TestDb::new().await;
     let lines = [
         COMPARISON.replace("AT", "20"),
         COMPARISON.replace("AT", "20000"),
     ]
     .join("\n");
-    let file = kept("bench-drawn", &lines);
+    let file = kept("bench-table", &lines);
     let file = file.to_str().unwrap();
     let table = run(&db, &["bench", "table", file]).await;
     let row = "| 3.50 | ≥ 3.00 | met | sessions 20 x 5 | 350,000 events/s | 100,000, row queue without order |";
     assert!(table.text().contains(row), "{table:?}");
-
-    let folder = file.trim_end_matches("/results.json");
-    let plotted = run(&db, &["bench", "plot", "--to", folder, file]).await;
-    let path = format!("{folder}/sessions.svg");
-    assert_eq!(plotted.text().trim(), path);
-    let svg = std::fs::read_to_string(path).unwrap();
-    assert!(
-        svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
-        "{svg}"
-    );
-    assert_eq!(svg.matches("<circle ").count(), 4, "{svg}");
 }
 
 #[tokio::test]

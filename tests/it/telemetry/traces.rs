@@ -119,6 +119,7 @@ async fn what_the_producer_did_not_sample_is_not_traced_and_its_context_goes_on(
         .worker(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=b,service.name=tier-1"),
         ])
         .await;
     enqueue(&plant, "quiet", "00").await;
@@ -133,6 +134,7 @@ async fn what_the_producer_did_not_sample_is_not_traced_and_its_context_goes_on(
         .filter_map(|span| text(&span.attributes, "messaging.message.conversation_id"))
         .collect();
     assert_eq!(sessions, ["traced"]);
+    assert_eq!(got.services, ["tier-1"], "the configured name");
     let seen = plant.receiver.seen();
     let quiet = seen
         .arrivals
