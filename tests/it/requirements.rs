@@ -8,13 +8,13 @@ use crate::document::{repository, rows};
 /// The rows of the requirements: a letter, and how many there are of it.
 const ROWS: [(&str, u32); 8] = [
     ("A", 9),
-    ("B", 8),
-    ("C", 12),
-    ("D", 6),
-    ("E", 8),
+    ("B", 9),
+    ("C", 13),
+    ("D", 7),
+    ("E", 9),
     ("F", 8),
     ("G", 5),
-    ("H", 10),
+    ("H", 12),
 ];
 
 fn read(path: &str) -> String {
@@ -123,7 +123,7 @@ fn every_requirement_has_one_row_with_its_state_and_its_tests() {
 
 #[test]
 fn every_test_that_the_architecture_and_the_guarantees_name_exists() {
-    for document in ["ARCHITECTURE.md", "docs/guarantees.md"] {
+    for document in ["ARCHITECTURE.md", "docs/guarantees.md", "docs/testing.md"] {
         let text = read(document);
         let missing: Vec<&str> = rows(&text)
             .into_iter()
@@ -161,22 +161,30 @@ fn every_invariant_names_its_files_and_its_tests() {
 }
 
 #[test]
-fn the_code_map_names_every_folder_of_the_source() {
-    fn folders(path: &str, found: &mut Vec<String>) {
-        for entry in std::fs::read_dir(repository(path)).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() {
-                let below = format!("{path}/{}", entry.file_name().to_string_lossy());
-                folders(&below, found);
-                found.push(below);
-            }
-        }
+fn the_code_map_names_every_crate_and_every_folder_of_the_engine() {
+    fn folders(path: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(repository(path)) else {
+            return Vec::new();
+        };
+        entries
+            .map(Result::unwrap)
+            .filter(|entry| entry.file_type().unwrap().is_dir())
+            .map(|entry| format!("{path}/{}", entry.file_name().to_string_lossy()))
+            .collect()
     }
+    let crates: Vec<String> = folders("src")
+        .into_iter()
+        .filter(|folder| repository(folder).join("Cargo.toml").is_file())
+        .collect();
+    let rooms = if repository("src/engine/claiming").is_dir() {
+        folders("src/engine")
+    } else {
+        Vec::new()
+    };
     let text = read("ARCHITECTURE.md");
-    let mut found = Vec::new();
-    folders("src", &mut found);
-    let missing: Vec<&String> = found
+    let missing: Vec<&String> = crates
         .iter()
+        .chain(&rooms)
         .filter(|folder| !text.contains(&format!("`{folder}/`")))
         .collect();
     assert!(missing.is_empty(), "{missing:#?}");

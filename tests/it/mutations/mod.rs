@@ -1,7 +1,7 @@
 //! What the tests would notice: every invariant is broken in the code itself, and a test fails.
 //!
 //! `make test` checks the table: that it covers I1 to I13, that its tests are there, that each text that it
-//! replaces occurs once, and that docs/guarantees.md says the same. `make mutations` runs it.
+//! replaces occurs once, and that docs/testing.md says the same. `make mutations` runs it.
 
 mod run;
 
@@ -67,8 +67,8 @@ async fn each_text_that_a_mutation_replaces_occurs_once() {
 }
 
 #[test]
-fn the_guarantees_list_the_mutations() {
-    let text = std::fs::read_to_string(repository("docs/guarantees.md")).unwrap();
+fn the_documents_list_the_mutations() {
+    let text = std::fs::read_to_string(repository("docs/testing.md")).unwrap();
     let listed = rows(section(&text, "Mutations of the code"));
     let cell = |text: &str| text.trim_matches('`').to_owned();
     let listed: Vec<Vec<String>> = listed
@@ -99,9 +99,6 @@ fn the_guarantees_list_the_mutations() {
             };
             format!("| {invariant} | {without} | `{name}` | `{kept}` | `{test}` |\n")
         });
-        panic!(
-            "docs/guarantees.md should say\n{}",
-            lines.collect::<String>()
-        );
+        panic!("docs/testing.md should say\n{}", lines.collect::<String>());
     }
 }

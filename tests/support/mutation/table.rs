@@ -1,4 +1,4 @@
-//! All mutations, by invariant. docs/guarantees.md has the same table.
+//! All mutations, by invariant. docs/testing.md has the same table.
 
 use lanekeeper_fault::Mutation;
 
