@@ -1,14 +1,33 @@
--- The log, the lanes, their progress and their tokens. No row of the hot path is ever updated:
--- see ARCHITECTURE.md, "A log, tokens, versioned progress".
+-- oldest-worker: 1
+-- The tables: the log, the lanes, their progress and their ready entries, and what operators, maintenance and streams
+-- keep. Rows of the hot path are inserted and deleted, not updated, but for progress: see functions/settle/settle.sql.
 
 CREATE SCHEMA lanekeeper;
 REVOKE ALL ON SCHEMA lanekeeper FROM PUBLIC;
 
--- A row per migration; the highest version is the schema's.
+-- A row per numbered migration; the highest version is the schema's.
 CREATE TABLE lanekeeper.schema_version (
-    version    int PRIMARY KEY,
-    name       text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT now()
+    version       int PRIMARY KEY,
+    name          text NOT NULL,
+    -- SHA-256 of the file.
+    hash          text NOT NULL,
+    -- Workers whose own schema version is this one or a later one may use the schema.
+    oldest_worker int NOT NULL,
+    applied_at    timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT workers_of_this_version_may_use_it CHECK (oldest_worker BETWEEN 1 AND version)
+);
+
+-- A row per function and view that `migrate` keeps as the program has it.
+CREATE TABLE lanekeeper.schema_object (
+    name         text PRIMARY KEY,
+    kind         text NOT NULL,
+    -- SHA-256 of its file.
+    hash         text NOT NULL,
+    -- MD5 of the definition as the server printed it then, and the server's major version: others print differently.
+    live_hash    text NOT NULL,
+    server_major int NOT NULL,
+    applied_at   timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT kind_is_known CHECK (kind IN ('function', 'view'))
 );
 
 -- A family of sessions with shared defaults. Few rows, changed only by `apply`.
@@ -33,8 +52,9 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT exhaustion_is_known CHECK (on_exhausted IN ('dead_letter', 'park', 'drop'))
 );
 
--- The presets of the five seed streams. Retry figures: hooks 1 to 60 s for ever, inbound 5 to
--- 300 s for ever, messages 1 to 60 s and at most 10 attempts.
+-- The presets of the five seed streams, and of the lifecycle feed: what happens to destinations, subscriptions and
+-- workers, as events. Retry figures: hooks 1 to 60 s for ever, inbound 5 to 300 s for ever, messages 1 to 60 s and at
+-- most 10 attempts.
 INSERT INTO lanekeeper.stream (name, max_payload_bytes, fan_out, critical, retry_schedule_ms, max_attempts)
 VALUES
     ('hooks', 8388608,
@@ -44,7 +64,8 @@ VALUES
     ('inbound', 1048576, NULL, NULL, '{5000,10000,20000,40000,80000,160000,300000}', 0),
     ('messages', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 10),
     ('runs', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
-    ('documents', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0);
+    ('documents', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
+    ('lifecycle', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0);
 
 -- A stream delivered to one destination. Few rows, changed only by `apply` and by operators.
 CREATE TABLE lanekeeper.subscription (
@@ -70,8 +91,8 @@ CREATE TABLE lanekeeper.subscription (
     history         boolean NOT NULL DEFAULT false,
     paused_at       timestamptz,
     pause_reason    text,
-    -- Removed by `apply --prune`: its lanes stay for the record and get no more tokens, and the
-    -- name is free for a new one.
+    -- Removed by `apply --prune`: its lanes stay for the record and get no more ready entries, and
+    -- the name is free for a new one.
     removed_at      timestamptz,
     created_at      timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT subscription_name_is_plain CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$'),
@@ -94,13 +115,19 @@ CREATE TABLE lanekeeper.subscription_version (
     PRIMARY KEY (subscription_id, version)
 );
 
--- The ordering key inside a stream. Written once, and again only when lanes are added to it.
+-- The ordering key inside a stream. Written once, again when lanes are added or removed, and by the first append of
+-- a day.
 CREATE TABLE lanekeeper.session (
     session_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     stream_id     int NOT NULL REFERENCES lanekeeper.stream,
     name          text NOT NULL,
+    -- The stream's at the time when lanes were last added. -1: expiring, the lanes are about to go. -2: dormant, they
+    -- are gone. See functions/maintenance/rest_sessions.sql.
     lanes_version bigint NOT NULL,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The day of the session's newest event, written by the first append of a day. NULL where it is not known; later
+    -- than the newest event only where there is none at all.
+    newest_day    date,
     CONSTRAINT session_name_is_bounded CHECK (octet_length(name) BETWEEN 1 AND 512),
     UNIQUE (stream_id, name)
 );
@@ -118,7 +145,8 @@ CREATE TABLE lanekeeper.event (
     created_at timestamptz NOT NULL,
     message_id uuid NOT NULL,
     event_type text NOT NULL,
-    payload    jsonb NOT NULL,
+    -- The JSON as the text that leaves Postgres: rendered once, by the append, and not by every fetch.
+    payload    text NOT NULL,
     -- NULL: none.
     headers    jsonb,
     CONSTRAINT seq_starts_at_one CHECK (seq > 0),
@@ -126,6 +154,13 @@ CREATE TABLE lanekeeper.event (
     CONSTRAINT event_type_is_bounded CHECK (octet_length(event_type) BETWEEN 1 AND 200),
     PRIMARY KEY (session_id, seq, day)
 ) PARTITION BY RANGE (day);
+
+-- The recent partitions, and the day on which they begin. State, not code: move_recent() replaces both views every
+-- night. Whoever reads both reads `recent_since` first.
+CREATE VIEW lanekeeper.recent_since AS SELECT '2000-01-01'::date AS since;
+CREATE VIEW lanekeeper.recent_event AS
+SELECT e.session_id, e.seq, e.day, e.priority, e.size, e.created_at, e.message_id, e.event_type, e.payload, e.headers
+FROM lanekeeper.event AS e WHERE e.day >= '2000-01-01'::date;
 
 -- The last seq of sessions whose newest events were dropped with their partition.
 CREATE TABLE lanekeeper.session_tail (
@@ -152,14 +187,17 @@ CREATE TABLE lanekeeper.lane (
     lane_id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_id      bigint NOT NULL,
     subscription_id int NOT NULL,
-    -- Which tokens are walked together: the subscription.
+    -- Which ready entries are scanned together: the subscription.
     route           int NOT NULL,
+    -- Whether every event may wake the lane. True where its subscription had no filter when the lane was made, and never
+    -- set again; `apply` takes it away where a filter changes. See functions/append/enqueue.sql.
+    plain           boolean NOT NULL DEFAULT false,
     UNIQUE (session_id, subscription_id)
 );
 CREATE INDEX lane_by_subscription ON lanekeeper.lane (subscription_id);
 
--- A lane's state is its newest version. Settling deletes the version that was read and, only if
--- that delete hit, inserts the next one (I5).
+-- A lane's state is its newest version. Every change is a compare-and-set on version + step (I5): see
+-- functions/settle/settle.sql.
 CREATE TABLE lanekeeper.progress (
     lane_id    bigint NOT NULL,
     version    bigint NOT NULL,
@@ -171,27 +209,44 @@ CREATE TABLE lanekeeper.progress (
     attempts   int NOT NULL DEFAULT 0,
     -- Workers that died while they delivered the head.
     crashes    int NOT NULL DEFAULT 0,
-    -- The head is not tried before this instant; a token due then exists.
+    -- The head is not tried before this instant; a ready entry due then exists.
     retry_at   timestamptz,
-    -- An operator, or exhaustion, holds the lane: it has no token.
+    -- An operator, or exhaustion, holds the lane: it has no ready entry.
     parked_at  timestamptz,
     last_error text,
     changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The least after_seq of the lane's requeued dead letters. NULL: it has none.
+    requeued_after bigint,
+    -- From 0 to 15: settlements since the version began.
+    step       smallint NOT NULL DEFAULT 0,
     PRIMARY KEY (lane_id, version),
     CONSTRAINT counters_are_not_negative CHECK (version >= 0 AND cursor >= 0 AND attempts >= 0 AND crashes >= 0)
-) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+-- To the planner, which counts no dead rows, a lane would have one version, and a bitmap of all its versions with a sort
+-- would cost the same as the index in its order. With fifty versions the first entry of the index is the cheapest by far.
+ALTER TABLE lanekeeper.progress ALTER COLUMN lane_id SET (n_distinct = -0.02);
+-- Lanes that wait for an operator. A settlement of a lane that is not parked evaluates the predicate and writes nothing.
+CREATE INDEX progress_parked ON lanekeeper.progress (lane_id) WHERE parked_at IS NOT NULL;
 
--- "This lane may have something to do from this moment on." Inserted and deleted, never changed.
+-- Ready entries: "this lane may have something to do from this moment on". Inserted and deleted, never updated.
 CREATE TABLE lanekeeper.ready (
     route    int NOT NULL,
     priority smallint NOT NULL,
     due_at   timestamptz NOT NULL,
     id       bigint GENERATED ALWAYS AS IDENTITY,
     lane_id  bigint NOT NULL,
+    -- What a claim would look up in lane and session. NULL where the writer of the entry did not know it.
+    session_id bigint,
+    session    text,
+    -- For a lane that was idle: every event that it has not settled is of this day or a later one, however old its
+    -- cursor is. NULL where that is not known.
+    day        date,
+    -- The ctid of the lane's progress when the entry was made, a hint. NULL where that is not known.
+    progress_place tid,
     PRIMARY KEY (route, priority, due_at, id)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
--- The priorities that were ever used: a claim walks them from the highest.
+-- The priorities that were ever used: a claim reads them from the highest.
 CREATE TABLE lanekeeper.priority_level (
     priority smallint PRIMARY KEY
 );
@@ -210,6 +265,7 @@ CREATE TABLE lanekeeper.outcome (
     CONSTRAINT outcome_is_known CHECK (kind IN ('coalesced', 'dead_lettered', 'dropped', 'expired', 'skipped')),
     CONSTRAINT coalesced_iff_replaced CHECK ((kind = 'coalesced') = (replaced_by IS NOT NULL))
 );
+CREATE INDEX outcome_by_age ON lanekeeper.outcome (settled_at);
 
 -- A copy of an exhausted event: it outlives the log's retention.
 CREATE TABLE lanekeeper.dead (
@@ -228,11 +284,18 @@ CREATE TABLE lanekeeper.dead (
     -- What an operator did with it; NULL while it waits for one.
     resolution  text,
     resolved_at timestamptz,
+    requeued_at timestamptz,
+    -- It is delivered before the first event behind this seq. NULL: it is not to be delivered.
+    after_seq   bigint,
     CONSTRAINT resolution_is_known CHECK (resolution IN ('requeued', 'dropped')),
     CONSTRAINT resolved_iff_resolution CHECK ((resolution IS NULL) = (resolved_at IS NULL)),
+    CONSTRAINT requeued_iff_placed CHECK ((requeued_at IS NULL) = (after_seq IS NULL)),
+    CONSTRAINT resolved_is_not_requeued CHECK (resolution IS NULL OR after_seq IS NULL),
     UNIQUE (lane_id, seq, dead_id)
 );
 CREATE INDEX dead_unresolved ON lanekeeper.dead (dead_id) WHERE resolution IS NULL;
+CREATE INDEX dead_resolved ON lanekeeper.dead (resolved_at) WHERE resolution IS NOT NULL;
+CREATE INDEX dead_requeued ON lanekeeper.dead (lane_id, after_seq, seq, dead_id) WHERE after_seq IS NOT NULL;
 
 -- When and by whom ranges were settled, where a subscription asks for it.
 CREATE TABLE lanekeeper.history (
@@ -244,6 +307,7 @@ CREATE TABLE lanekeeper.history (
     settled_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (lane_id, from_seq, settled_at)
 );
+CREATE INDEX history_by_age ON lanekeeper.history (settled_at);
 
 -- A worker process's latest heartbeat, versioned like progress.
 CREATE TABLE lanekeeper.worker (
@@ -287,11 +351,13 @@ CREATE TABLE lanekeeper.claim (
     claimed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     lane_ids      bigint[] NOT NULL,
     versions      bigint[] NOT NULL,
-    -- As they were at the claim. NULL for a lane whose head has outlived two workers: it is delivered
-    -- alone, under a row of its own, so that it is not charged for what it shares a worker with.
+    -- As they were at the claim. NULL for a lane whose head is a suspected poison event: it is delivered alone, under a
+    -- row of its own, so that it is not charged for a death that another event caused.
     crashes       int[] NOT NULL,
     PRIMARY KEY (connection_id, claim_id)
-);
+-- The arrays of 256 lanes fit a page: compressing them costs more than it saves.
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE lanekeeper.claim ALTER COLUMN lane_ids SET STORAGE EXTERNAL, ALTER COLUMN versions SET STORAGE EXTERNAL;
 
 -- Receivers that keep their dedupe table in this database (A8). Rows go after 7 days.
 CREATE TABLE lanekeeper.seen_message (
@@ -302,3 +368,173 @@ CREATE TABLE lanekeeper.seen_message (
     PRIMARY KEY (consumer, session, message_id)
 );
 CREATE INDEX seen_message_by_age ON lanekeeper.seen_message (seen_at);
+
+-- Who told the engine what: every operator action on a lane, a subscription or a dead letter.
+CREATE TABLE lanekeeper.operation (
+    operation_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    done_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    done_by         text NOT NULL DEFAULT session_user,
+    action          text NOT NULL,
+    subscription_id int,
+    lane_id         bigint,
+    seq             bigint,
+    reason          text,
+    CONSTRAINT action_is_known CHECK (action IN (
+        'retry', 'skip', 'park', 'unpark', 'pause', 'resume', 'drop_dead_letter', 'requeue_dead_letter'))
+);
+
+-- The agent sessions of the stream `hooks`: what the events of a session tell about it. Written by the built-in
+-- subscription of the session registry only, in the transaction of its settlement. Updated in place, because nothing of
+-- the hot path reads it. No foreign key: adding one would wait for every producer's open transaction.
+CREATE TABLE lanekeeper.agent_session (
+    session_id        bigint PRIMARY KEY,
+    -- The newest event that is told of here: an older one changes nothing.
+    seq               bigint NOT NULL,
+    cli               text,
+    native_session_id text NOT NULL,
+    -- Where the agent runs, and where its transcript is therefore.
+    host              text,
+    cwd               text,
+    model             text,
+    transcript_path   text,
+    -- `cli`: the agent's own word, which stands over `lookup`, a file that was found by its name.
+    transcript_from   text,
+    started_at        timestamptz,
+    ended_at          timestamptz,
+    last_activity     text NOT NULL,
+    last_activity_at  timestamptz NOT NULL,
+    last_prompt       text,
+    last_prompt_at    timestamptz,
+    last_notification    text,
+    last_notification_at timestamptz,
+    last_error        text,
+    last_error_code   text,
+    last_error_at     timestamptz,
+    turn_state        text NOT NULL,
+    -- Turns that began, as far as they were seen.
+    turn              bigint NOT NULL,
+    -- The agent's own name of the turn, where it has one.
+    turn_id           text,
+    turn_started_at   timestamptz,
+    turn_ended_at     timestamptz,
+    -- The native event that ended it.
+    turn_ended_by     text,
+    CONSTRAINT turn_state_is_known CHECK (turn_state IN ('idle', 'running')),
+    CONSTRAINT running_turn_has_not_ended CHECK (turn_state = 'idle' OR (turn_ended_at IS NULL AND turn_started_at IS NOT NULL)),
+    CONSTRAINT ended_iff_by CHECK ((turn_ended_at IS NULL) = (turn_ended_by IS NULL)),
+    CONSTRAINT transcript_source_is_known CHECK (transcript_from IN ('cli', 'lookup')),
+    CONSTRAINT transcript_has_source CHECK ((transcript_path IS NULL) = (transcript_from IS NULL)),
+    CONSTRAINT texts_are_bounded CHECK (
+        octet_length(last_prompt) <= 8192 AND octet_length(last_notification) <= 8192
+        AND octet_length(last_error) <= 8192 AND octet_length(transcript_path) <= 4096 AND octet_length(cwd) <= 4096)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX agent_session_by_cli ON lanekeeper.agent_session (cli, session_id);
+CREATE INDEX agent_session_running ON lanekeeper.agent_session (session_id) WHERE turn_state = 'running';
+
+-- An `apply` that changed which events of a stream are delivered: see functions/change/finish_changes.sql.
+CREATE TABLE lanekeeper.stream_change (
+    stream_id  int NOT NULL,
+    -- The transaction of the apply.
+    xact       xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- snapshots: a snapshot from before `barrier` may be in use.
+    -- transactions: none is, but what was written by one may not be committed yet.
+    -- last: all of that is over: the scan that ends the change is due.
+    stage      text NOT NULL DEFAULT 'snapshots',
+    barrier    xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    -- When the next scan begins. Before the last one there are others, ever less often: an unrelated transaction may
+    -- hold up the barrier.
+    walk_at    timestamptz NOT NULL DEFAULT clock_timestamp() + interval '1 s',
+    -- The last session of the scan that is under way.
+    walked_to  bigint,
+    -- That scan left out a session whose append lock was taken.
+    passed_over boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (stream_id, xact),
+    CONSTRAINT stage_is_known CHECK (stage IN ('snapshots', 'transactions', 'last'))
+);
+
+-- Days of the log that are about to be dropped. Their sessions' last seqs were written by `xact`: see
+-- functions/maintenance/drop_event_partition.sql.
+CREATE TABLE lanekeeper.leaving_day (
+    day  date PRIMARY KEY,
+    xact xid8 NOT NULL
+);
+
+-- Sessions whose lanes are about to go: see functions/maintenance/rest_sessions.sql.
+CREATE TABLE lanekeeper.leaving_session (
+    session_id bigint PRIMARY KEY,
+    xact       xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+CREATE INDEX leaving_session_by_xact ON lanekeeper.leaving_session (xact);
+
+-- How far the present round over all sessions has come; 0 between two rounds.
+CREATE TABLE lanekeeper.session_round (
+    single    boolean PRIMARY KEY DEFAULT true,
+    walked_to bigint NOT NULL DEFAULT 0,
+    begun_at  timestamptz NOT NULL DEFAULT '-infinity',
+    CONSTRAINT one_row CHECK (single)
+);
+INSERT INTO lanekeeper.session_round DEFAULT VALUES;
+
+-- Archive files of days of the log, where a worker writes them (`retention.archive_dir`). A day has one row while it is in
+-- the log, with as many events as it had then; an event that is committed to it afterwards takes the row away, and the day
+-- is archived anew. Rows stay: they tell where a day is. A day that comes again after its drop, by a clock that was set
+-- back, has a file of its own.
+CREATE TABLE lanekeeper.archived_day (
+    day         date NOT NULL,
+    -- The file, as the worker that wrote it calls it.
+    place       text NOT NULL,
+    events      bigint NOT NULL,
+    bytes       bigint NOT NULL,
+    archived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- When it left the log.
+    dropped_at  timestamptz,
+    PRIMARY KEY (day, place, archived_at),
+    CONSTRAINT something_was_archived CHECK (events > 0 AND bytes > 0)
+);
+CREATE UNIQUE INDEX archived_day_in_log ON lanekeeper.archived_day (day) WHERE dropped_at IS NULL;
+
+-- Access tokens of the HTTP API. Only the SHA-256 of a token's secret is kept: the secret has 244 random bits, so there
+-- is nothing to guess and no need for a slow hash.
+CREATE TABLE lanekeeper.token (
+    token_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Who has it, in an operator's words. A revoked one keeps its name on record; a new one may take it.
+    name       text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 200),
+    hash       bytea NOT NULL CHECK (octet_length(hash) = 32),
+    -- produce: append events; read: read logs and states; operate: what operators do.
+    scopes     text[] NOT NULL CHECK (cardinality(scopes) > 0 AND scopes <@ '{produce,read,operate}'),
+    -- NULL: every stream.
+    streams    text[] CHECK (cardinality(streams) > 0),
+    -- Requests, as `limit` of a subscription is written; NULL: as many as the server takes.
+    rate       text,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+CREATE UNIQUE INDEX token_name ON lanekeeper.token (name) WHERE revoked_at IS NULL;
+REVOKE ALL ON lanekeeper.token FROM PUBLIC;
+
+-- What was sent to a chat and may be edited there: the platform's own names of messages, so that whichever worker has
+-- the lane next edits the message and sends no second one. A row per message, not per edit. Keyed by the subscription and
+-- not the lane: a dormant session that comes back still knows its messages. No foreign keys: adding one would wait for
+-- every producer's open transaction. What is left of a removed subscription goes with its age, as outcomes do.
+CREATE TABLE lanekeeper.sent_message (
+    subscription_id int NOT NULL,
+    session_id      bigint NOT NULL,
+    -- Where it was sent: a chat, and a topic or thread in it.
+    place           text NOT NULL,
+    -- Events with one key are versions of one message.
+    key             text NOT NULL,
+    -- A long text is several messages.
+    part            int NOT NULL,
+    -- What the platform calls it.
+    reference       text NOT NULL,
+    sent_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (subscription_id, session_id, place, key, part),
+    CONSTRAINT part_is_not_negative CHECK (part >= 0),
+    CONSTRAINT sent_texts_are_bounded CHECK (
+        octet_length(place) <= 1024 AND octet_length(key) <= 1024 AND octet_length(reference) <= 1024)
+);
+
+CREATE INDEX sent_message_by_age ON lanekeeper.sent_message (sent_at);

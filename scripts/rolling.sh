@@ -1,5 +1,6 @@
 #!/bin/sh
 # A rolling restart from an earlier commit's workers and schema to this one's: scripts/rolling.sh REF
+# The commit must have migrations/functions: no path leads from the schemas before.
 set -eu
 cd "$(dirname "$0")/.."
 ref=${1:?which commit to begin with}

@@ -1,6 +1,6 @@
 //! What goes wrong, and what mends it: deaths, cut connections, frozen processes, failover (I2, I5).
 //!
-//! Sources: `terminate_frozen` of `migrations/0003_claim.sql`, `src/engine/control.rs`,
+//! Sources: `migrations/functions/takeover/terminate_frozen.sql`, `src/engine/control.rs`,
 //! `src/engine/trust.rs`, `src/postgres/lane_connection.rs`.
 //!
 //! Bound: a worker loses no second connection before the first was taken over.

@@ -1,6 +1,6 @@
 //! Producers: `lanekeeper.enqueue` in a transaction that may hold more than one call (I1, I13).
 //!
-//! Source: `enqueue` of `migrations/0009_append.sql`. Left out: filters, priorities, dedupe keys, bulk calls (they lock all sessions first and are one
+//! Source: `migrations/functions/append/enqueue.sql`. Left out: filters, priorities, dedupe keys, bulk calls (they lock all sessions first and are one
 //! append to each otherwise), and days.
 
 use crate::scenario::{Isolation, Mutation, Scenario};

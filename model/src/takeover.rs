@@ -1,6 +1,6 @@
 //! Takeover from connections that are gone, and what operators do (I5, I13).
 //!
-//! Sources: `take_over` and `change_lane` of `migrations/0010_requeue.sql`.
+//! Sources: `migrations/functions/takeover/take_over.sql` and `migrations/functions/operate/change_lane.sql`.
 //! Each is one step: what it reads and writes is under locks that it holds until its commit.
 
 use crate::letter::{self, Expected};

@@ -16,6 +16,8 @@ use lanekeeper_config::Config;
 use lanekeeper_limit as limit;
 use lanekeeper_postgres::connect::{self, ConnectError};
 use lanekeeper_postgres::lane_connection::{self, OpenError};
+use lanekeeper_postgres::migrate::difference::{Difference, State};
+use lanekeeper_postgres::migrate::{self, MigrateError};
 use lanekeeper_postgres::{archive, diagnose, inspect};
 use tokio_postgres::Client;
 
@@ -76,11 +78,13 @@ async fn examine(
     checks.push(direct(config).await?);
 
     let schema = connect::check_schema(client, &config.database).await;
-    let migrated = schema.is_ok();
-    checks.push(match schema {
-        Ok(()) => Check::ok("schema", "the schema is the one of this release"),
+    let schema = match schema {
+        Ok(()) => judge_schema(migrate::check(client).await),
         Err(error) => unusable("schema", &error),
-    });
+    };
+    // The other checks use it.
+    let migrated = schema.status != Status::Fail;
+    checks.push(schema);
     let mut replicas = args.replicas.unwrap_or(1);
     if migrated {
         checks.push(delivery::partitions(diagnose::has_today(client).await?));
@@ -103,6 +107,35 @@ async fn examine(
     checks.push(capacity::locks(&server, &config.worker, replicas));
     checks.push(capacity::connections(&server, config, replicas));
     Ok(limited)
+}
+
+/// Of a schema that this release may use.
+fn judge_schema(compared: Result<Vec<Difference>, MigrateError>) -> Check {
+    const NAME: &str = "schema";
+    match compared {
+        Ok(differences) if differences.is_empty() => {
+            Check::ok(NAME, "the schema is the one of this release")
+        }
+        Ok(differences) => {
+            let named: Vec<String> = differences.iter().map(ToString::to_string).collect();
+            let advice = match differences.iter().all(|it| it.state == State::Unknown) {
+                true => "move what is not Lanekeeper's to another schema",
+                false => "run `lanekeeper migrate` of the release that your workers run",
+            };
+            match differences.iter().any(|it| it.state == State::Missing) {
+                true => Check::fail(NAME, named.join("; "), advice),
+                false => Check::warn(NAME, named.join("; "), advice),
+            }
+        }
+        Err(MigrateError::SchemaTooNew { found, known }) => Check::warn(
+            NAME,
+            format!(
+                "the schema has version {found} and this release knows {known}: it may use it, and cannot compare it"
+            ),
+            "run `lanekeeper doctor` of the release that migrated it",
+        ),
+        Err(error) => Check::fail(NAME, check::chain(&error), "see the server's log"),
+    }
 }
 
 /// Whether a worker's connection reaches the server itself.

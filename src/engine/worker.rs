@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lanekeeper_limit::{Limiter, View};
 use lanekeeper_postgres::lane_connection::{self, OpenError};
-use lanekeeper_postgres::migrate::{self, MigrateError};
+use lanekeeper_postgres::migrate::{self, Unfit};
 use lanekeeper_postgres::worker as peers;
 use lanekeeper_postgres::worker::Identity;
 use lanekeeper_postgres::{Database, StoreError, pool};
@@ -41,8 +41,10 @@ pub enum StartError {
         "the schema has version {found} and this worker needs {needed}: run `lanekeeper migrate` of this release. Nothing was changed"
     )]
     SchemaTooOld { found: i32, needed: i32 },
-    #[error(transparent)]
-    Migrate(#[from] MigrateError),
+    #[error(
+        "the schema has version {found}, for workers of version {oldest} or newer, and this worker knows {known}: run the release that migrated it, or a newer one. Nothing was changed"
+    )]
+    SchemaTooNew { found: i32, oldest: i32, known: i32 },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -290,16 +292,16 @@ async fn lanes_of_newcomer(
 
 async fn check_schema(client: &tokio_postgres::Client) -> Result<(), StartError> {
     let needed = migrate::latest();
-    match migrate::version(client).await? {
-        None => Err(StartError::NotMigrated),
-        Some(found) if found < needed => Err(StartError::SchemaTooOld { found, needed }),
-        Some(found) if found > needed => Err(MigrateError::SchemaTooNew {
-            found,
+    let version = migrate::version(client).await?;
+    let version = version.ok_or(StartError::NotMigrated)?;
+    version.admits(needed).map_err(|unfit| match unfit {
+        Unfit::TooOld { found } => StartError::SchemaTooOld { found, needed },
+        Unfit::TooNew { found } => StartError::SchemaTooNew {
+            found: found.number,
+            oldest: found.oldest_worker,
             known: needed,
-        }
-        .into()),
-        Some(_) => Ok(()),
-    }
+        },
+    })
 }
 
 fn host() -> String {

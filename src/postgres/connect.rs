@@ -17,7 +17,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::config::DatabaseConfig;
 use crate::connection::ConnectionStringError;
 
-use super::migrate::{self, OLDEST_POSTGRES};
+use super::migrate::{self, OLDEST_POSTGRES, Unfit};
 use super::tls::TlsError;
 use super::{Database, StoreError};
 
@@ -74,10 +74,21 @@ pub enum ConnectError {
     #[error(
         "the schema of database {database} at {server} has version {found}; this release needs {known}"
     )]
-    OtherVersion {
+    SchemaTooOld {
         server: String,
         database: String,
         found: i32,
+        known: i32,
+    },
+    #[error(
+        "the schema of database {database} at {server} has version {found}, for programs of version {oldest} or newer; \
+         this release knows {known}"
+    )]
+    SchemaTooNew {
+        server: String,
+        database: String,
+        found: i32,
+        oldest: i32,
         known: i32,
     },
     #[error(transparent)]
@@ -126,10 +137,8 @@ impl ConnectError {
             Self::DatabaseMissing { .. } => "create it with CREATE DATABASE, or correct its name",
             Self::TooOld { .. } => "upgrade the server",
             Self::NotMigrated { .. } => "run `lanekeeper migrate` on it",
-            Self::OtherVersion { found, known, .. } if found > known => {
-                "run the release that migrated it, or a newer one"
-            }
-            Self::OtherVersion { .. } => "run `lanekeeper migrate` on it",
+            Self::SchemaTooNew { .. } => "run the release that migrated it, or a newer one",
+            Self::SchemaTooOld { .. } => "run `lanekeeper migrate` on it",
             Self::Other { .. } | Self::Store(_) => return None,
         })
     }
@@ -148,7 +157,7 @@ pub fn settings(config: &DatabaseConfig) -> Result<Database, ConnectError> {
     }))
 }
 
-/// Connects, and checks that the schema is the one that this release works with. The connection's
+/// Connects, and checks that this release may work with the schema. The connection's
 /// task ends with the client.
 pub async fn connect(config: &DatabaseConfig) -> Result<Client, ConnectError> {
     let client = open(config).await?;
@@ -170,24 +179,30 @@ pub async fn listen(config: &DatabaseConfig) -> Result<(Client, Arc<Notify>), Co
     Ok((client, notified))
 }
 
-/// Whether the schema is the one that this release works with.
+/// Whether this release may work with the schema: it has its version, or a newer one that still admits it.
 pub async fn check_schema(client: &Client, config: &DatabaseConfig) -> Result<(), ConnectError> {
     let Target {
         server, database, ..
     } = Target::of(&settings(config)?);
-    match migrate::version(client).await? {
-        None => Err(ConnectError::NotMigrated { server, database }),
-        Some(found) if found != migrate::latest() => {
-            let known = migrate::latest();
-            Err(ConnectError::OtherVersion {
-                server,
-                database,
-                found,
-                known,
-            })
-        }
-        Some(_) => Ok(()),
-    }
+    let known = migrate::latest();
+    let Some(version) = migrate::version(client).await? else {
+        return Err(ConnectError::NotMigrated { server, database });
+    };
+    version.admits(known).map_err(|unfit| match unfit {
+        Unfit::TooOld { found } => ConnectError::SchemaTooOld {
+            server,
+            database,
+            found,
+            known,
+        },
+        Unfit::TooNew { found } => ConnectError::SchemaTooNew {
+            server,
+            database,
+            found: found.number,
+            oldest: found.oldest_worker,
+            known,
+        },
+    })
 }
 
 /// Connects to a server that need not be migrated.

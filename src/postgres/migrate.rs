@@ -1,59 +1,84 @@
-//! Brings the schema to the state that this binary knows.
+//! Brings the schema of a database to what this program wants, and says what differs from it.
 //!
-//! The migrations are embedded. They run on a direct connection, one transaction each, under one
-//! session advisory lock, so that any number of replicas may call this at once: the others wait and
-//! then find nothing to do. A database that a newer release has migrated is left alone and said so.
+//! The schema is two kinds of files, embedded by build.rs. Numbered migrations change tables and are applied once.
+//! Functions and views have one file each and are applied again whenever it changes, in the order in which they need
+//! each other; those that a release no longer has are dropped. migrations/README.md has the rules.
+//!
+//! One run is one transaction, under one session advisory lock on a direct connection: any number of processes may call
+//! this at once, and the others wait and then find nothing to do.
+//!
+//! | what happens | what becomes of it |
+//! |---|---|
+//! | the process or the server dies in the middle | the transaction is rolled back, the lock is free; the next run begins anew |
+//! | a transaction of somebody else keeps a table locked | the run is rolled back after [`LOCK_TIMEOUT`] and tried again, for half a minute |
+//! | workers and producers go on meanwhile | replacing a function locks no table; they wait for a table's lock no longer than that |
+//! | an older release migrates a newer schema | refused, nothing changed |
+//! | a worker of the release before starts on the newer schema | it may: each migration says which workers may use the schema |
+//! | somebody altered a function in the database | it is applied again |
+
+pub mod difference;
+pub mod schema;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use thiserror::Error;
-use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, GenericClient, Transaction};
 
+use self::difference::{Difference, Part, State};
+use self::schema::{Kind, Schema};
 use super::StoreError;
 
-/// 16 bits 'LK', kind 5: see migrations/0002_append.sql.
+/// 16 bits 'LK', kind 5: see migrations/functions/lock/append_lock.sql.
 const MIGRATION_LOCK: i64 = 5_497_493_267_693_961_216;
 
-/// The oldest major version whose SQL the migrations are written for.
+/// The oldest major version whose SQL the schema is written for.
 pub const OLDEST_POSTGRES: i32 = 14;
 
-struct Migration {
-    name: &'static str,
-    sql: &'static str,
-}
+/// For how long a run waits for a lock on a table: producers queue behind a request that waits.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// Runs before a lock that is not granted is an error.
+const TRIES: u32 = 100;
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(200);
 
-macro_rules! migrations {
-    ($($name:literal),* $(,)?) => {
-        &[$(Migration { name: $name, sql: include_str!(concat!("../../migrations/", $name, ".sql")) }),*]
-    };
-}
-
-/// In order; the number of the last one is the schema's version.
-const MIGRATIONS: &[Migration] = migrations![
-    "0001_tables",
-    "0002_append",
-    "0003_claim",
-    "0004_operate",
-    "0005_parked",
-    "0006_claim",
-    "0007_registry",
-    "0008_housekeeping",
-    "0009_append",
-    "0010_requeue",
-    "0011_token",
-    "0012_sent_message",
-    "0013_lifecycle",
-    "0014_step",
-    "0015_archive",
-    "0016_look_behind",
-    "0017_recent",
-    "0018_place",
-    "0019_newest",
-    "0020_counted",
-    "0021_fewer_steps",
-];
-
-/// The schema version of this binary.
+/// The schema version of this program.
 pub fn latest() -> i32 {
-    i32::try_from(MIGRATIONS.len()).expect("a handful of migrations")
+    Schema::of_this_release().version()
+}
+
+/// What a database says of its schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub number: i32,
+    /// Workers whose own version is this one or a later one may use it.
+    pub oldest_worker: i32,
+}
+
+/// Why a program must not use a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The program needs a later version: it must be migrated first.
+    TooOld { found: i32 },
+    /// A later release migrated it and no longer keeps what this program uses.
+    TooNew { found: Version },
+}
+
+impl Version {
+    /// Whether a program of version `own` may use this schema.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn admits(self, own: i32) -> Result<(), Unfit> {
+        if self.number < own {
+            Err(Unfit::TooOld { found: self.number })
+        } else if self.oldest_worker > own {
+            Err(Unfit::TooNew { found: self })
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// What a run did.
@@ -61,7 +86,18 @@ pub fn latest() -> i32 {
 pub struct Report {
     pub from: i32,
     pub to: i32,
-    pub applied: Vec<&'static str>,
+    /// Numbered migrations.
+    pub applied: Vec<String>,
+    /// Functions and views that were missing or otherwise.
+    pub replaced: Vec<String>,
+    /// Functions and views that this release no longer has.
+    pub dropped: Vec<String>,
+}
+
+impl Report {
+    pub fn changed_nothing(&self) -> bool {
+        self.applied.is_empty() && self.replaced.is_empty() && self.dropped.is_empty()
+    }
 }
 
 #[derive(Debug, Error)]
@@ -71,40 +107,57 @@ pub enum MigrateError {
     )]
     ServerTooOld { found: String },
     #[error(
-        "the schema has version {found} and this binary knows {known}: a newer release has migrated it. \
+        "the schema has version {found} and this program knows {known}: a newer release has migrated it. \
          Nothing was changed; run that release or a newer one"
     )]
     SchemaTooNew { found: i32, known: i32 },
-    #[error("migration {name} failed and was rolled back; those before it stand")]
+    #[error(
+        "migration {name} is not the one that this database was made with: released migrations are never changed. \
+         Nothing was changed"
+    )]
+    Rewritten { name: String },
+    #[error("{name} failed: nothing was changed")]
     Failed {
-        name: &'static str,
+        name: String,
         #[source]
         source: tokio_postgres::Error,
     },
+    #[error(
+        "{name} waited for a lock for half a minute, in short turns: a transaction that uses the table stays open. \
+         Nothing was changed; run this again when it is over"
+    )]
+    Locked {
+        name: String,
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    #[error(
+        "function {name} would have two signatures: one whose parameters change needs a new name. Nothing was changed"
+    )]
+    TwoSignatures { name: String },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Applies what is missing. The connection must be direct: the lock is a session's.
+/// Applies what differs. The connection must be direct: the lock is a session's.
 ///
 /// # Errors
-/// Each migration is a transaction of its own; what was applied before the failing one stands, and
-/// the next call goes on from there.
+/// Nothing was changed then, unless the answer to the COMMIT was lost.
 pub async fn migrate(client: &mut Client) -> Result<Report, MigrateError> {
-    migrate_to(client, latest()).await
+    migrate_to(client, Schema::of_this_release()).await
 }
 
-/// Like [`migrate`], up to a version: what an upgrade test starts from.
+/// Like [`migrate`], to a schema of the caller's: what upgrade tests do.
 ///
 /// # Errors
 /// As [`migrate`].
-pub async fn migrate_to(client: &mut Client, target: i32) -> Result<Report, MigrateError> {
+pub async fn migrate_to(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
     check_server(client).await?;
     client
         .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
         .await
         .map_err(StoreError::on("waiting for the migration lock"))?;
-    let result = apply_missing(client, target).await;
+    let result = try_until_unlocked(client, schema).await;
     // A failure here means that the connection is gone, and the lock with it.
     let unlocked = client
         .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
@@ -112,6 +165,43 @@ pub async fn migrate_to(client: &mut Client, target: i32) -> Result<Report, Migr
     let report = result?;
     unlocked.map_err(StoreError::on("releasing the migration lock"))?;
     Ok(report)
+}
+
+/// What the database has otherwise than this program wants it. Writes nothing.
+///
+/// # Errors
+/// Where a newer release migrated it: this one does not know what that wants.
+pub async fn check(client: &mut Client) -> Result<Vec<Difference>, MigrateError> {
+    check_against(client, Schema::of_this_release()).await
+}
+
+/// Like [`check`], against a schema of the caller's.
+///
+/// # Errors
+/// As [`check`].
+pub async fn check_against(
+    client: &mut Client,
+    schema: &Schema,
+) -> Result<Vec<Difference>, MigrateError> {
+    check_server(client).await?;
+    let transaction = client
+        .build_transaction()
+        .read_only(true)
+        .start()
+        .await
+        .map_err(StoreError::on("beginning a transaction"))?;
+    pin(&transaction).await?;
+    if known_version(&transaction, schema).await?.is_none() {
+        let missing = |migration: &schema::Numbered| Difference {
+            part: Part::Migration,
+            name: migration.name.clone(),
+            state: State::Missing,
+        };
+        return Ok(schema.numbered().iter().map(missing).collect());
+    }
+    let mut found = difference::of_numbered(&transaction, schema).await?;
+    found.extend(difference::of_objects(&transaction, schema).await?);
+    Ok(found)
 }
 
 async fn check_server(client: &Client) -> Result<(), MigrateError> {
@@ -128,48 +218,210 @@ async fn check_server(client: &Client) -> Result<(), MigrateError> {
     Ok(())
 }
 
-async fn apply_missing(client: &mut Client, target: i32) -> Result<Report, MigrateError> {
-    let from = version(client).await?.unwrap_or(0);
-    if from > latest() {
-        return Err(MigrateError::SchemaTooNew {
-            found: from,
-            known: latest(),
-        });
-    }
-    let mut applied = Vec::new();
-    for (number, migration) in (1..).zip(MIGRATIONS) {
-        if number <= from || number > target {
-            continue;
+async fn try_until_unlocked(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
+    for _ in 1..TRIES {
+        match run(client, schema).await {
+            Err(MigrateError::Locked { .. }) => tokio::time::sleep(PAUSE).await,
+            result => return result,
         }
-        apply(client, number, migration)
-            .await
-            .map_err(|source| MigrateError::Failed {
-                name: migration.name,
-                source,
-            })?;
-        applied.push(migration.name);
     }
+    run(client, schema).await
+}
+
+async fn run(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
+    let transaction = client
+        .transaction()
+        .await
+        .map_err(StoreError::on("beginning a transaction"))?;
+    pin(&transaction).await?;
+    let timeout = format!("SET LOCAL lock_timeout = {}", LOCK_TIMEOUT.as_millis());
+    transaction
+        .batch_execute(&timeout)
+        .await
+        .map_err(StoreError::on("setting a lock timeout"))?;
+
+    let from = known_version(&transaction, schema).await?;
+    let applied = apply_numbered(&transaction, schema, from).await?;
+    let differing = difference::of_objects(&transaction, schema).await?;
+    let replaced = replace(&transaction, schema, &differing).await?;
+    let dropped = drop_obsolete(&transaction, &differing).await?;
+    if from.is_none() {
+        for statement in [
+            "SELECT lanekeeper.create_event_partitions()",
+            "SELECT lanekeeper.move_recent()",
+        ] {
+            execute(&transaction, statement, statement).await?;
+        }
+    }
+    transaction
+        .commit()
+        .await
+        .map_err(StoreError::on("committing the migration"))?;
     Ok(Report {
-        from,
-        to: from.max(target),
+        from: from.unwrap_or(0),
+        to: schema.version(),
         applied,
+        replaced,
+        dropped,
     })
 }
 
-async fn apply(
-    client: &mut Client,
-    number: i32,
-    migration: &Migration,
-) -> Result<(), tokio_postgres::Error> {
-    let transaction = client.transaction().await?;
-    transaction.batch_execute(migration.sql).await?;
+/// Definitions are read, and printed, by names with their schema.
+async fn pin(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     transaction
-        .execute(
-            "INSERT INTO lanekeeper.schema_version (version, name) VALUES ($1, $2)",
-            &[&number, &migration.name],
+        .batch_execute(
+            "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL check_function_bodies = on",
+        )
+        .await
+        .map_err(StoreError::on("setting the search path"))
+}
+
+/// `None` where nothing was ever migrated.
+async fn known_version(
+    client: &impl GenericClient,
+    schema: &Schema,
+) -> Result<Option<i32>, MigrateError> {
+    let found = version(client).await?.map(|version| version.number);
+    match found {
+        Some(found) if found > schema.version() => Err(MigrateError::SchemaTooNew {
+            found,
+            known: schema.version(),
+        }),
+        found => Ok(found),
+    }
+}
+
+async fn apply_numbered(
+    transaction: &Transaction<'_>,
+    schema: &Schema,
+    from: Option<i32>,
+) -> Result<Vec<String>, MigrateError> {
+    if from.is_some() {
+        let differing = difference::of_numbered(transaction, schema).await?;
+        if let Some(changed) = differing.into_iter().find(|it| it.state == State::Changed) {
+            return Err(MigrateError::Rewritten { name: changed.name });
+        }
+    }
+    let mut applied = Vec::new();
+    for (number, migration) in (1..).zip(schema.numbered()) {
+        if number <= from.unwrap_or(0) {
+            continue;
+        }
+        execute(transaction, &migration.name, &migration.sql).await?;
+        transaction
+            .execute(
+                "INSERT INTO lanekeeper.schema_version (version, name, hash, oldest_worker) VALUES ($1, $2, $3, $4)",
+                &[&number, &migration.name, &migration.hash, &migration.oldest_worker],
+            )
+            .await
+            .map_err(StoreError::on("recording a migration"))?;
+        applied.push(migration.name.clone());
+    }
+    Ok(applied)
+}
+
+/// Applies the functions and views that are missing or otherwise, and opens none of them to PUBLIC.
+async fn replace(
+    transaction: &Transaction<'_>,
+    schema: &Schema,
+    differing: &[Difference],
+) -> Result<Vec<String>, MigrateError> {
+    let wanted: BTreeSet<(Part, &str)> = differing
+        .iter()
+        .filter(|it| matches!(it.state, State::Missing | State::Changed | State::Altered))
+        .map(|it| (it.part, &*it.name))
+        .collect();
+    let mut applied = BTreeSet::new();
+    for object in schema.objects() {
+        if !wanted.contains(&(object.kind.into(), &*object.name)) {
+            continue;
+        }
+        execute(transaction, &object.name, &object.sql).await?;
+        if object.kind == Kind::Function {
+            only_signature(transaction, &object.name).await?;
+            let closed = format!(
+                "REVOKE ALL ON FUNCTION lanekeeper.{} FROM PUBLIC",
+                object.name
+            );
+            execute(transaction, &object.name, &closed).await?;
+        }
+        applied.insert((object.kind, &*object.name));
+    }
+    if !applied.is_empty() {
+        difference::record(transaction, schema, &applied).await?;
+    }
+    Ok(applied
+        .into_iter()
+        .map(|(_, name)| name.to_owned())
+        .collect())
+}
+
+/// CREATE OR REPLACE makes a second function where the parameters are others.
+async fn only_signature(transaction: &Transaction<'_>, name: &str) -> Result<(), MigrateError> {
+    let row = transaction
+        .query_one(
+            "SELECT count(*) FROM pg_proc WHERE pronamespace = 'lanekeeper'::regnamespace AND proname = $1",
+            &[&name],
+        )
+        .await
+        .map_err(StoreError::on("reading a function's signatures"))?;
+    match row.get::<_, i64>(0) {
+        1 => Ok(()),
+        _ => Err(MigrateError::TwoSignatures {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+/// Views first: they may use functions.
+async fn drop_obsolete(
+    transaction: &Transaction<'_>,
+    differing: &[Difference],
+) -> Result<Vec<String>, MigrateError> {
+    let mut dropped = Vec::new();
+    for (part, word) in [(Part::View, "VIEW"), (Part::Function, "FUNCTION")] {
+        let names: Vec<String> = differing
+            .iter()
+            .filter(|it| it.part == part && it.state == State::Obsolete)
+            .map(|it| it.name.clone())
+            .collect();
+        if names.is_empty() {
+            continue;
+        }
+        let listed: Vec<String> = names.iter().map(|it| format!("lanekeeper.{it}")).collect();
+        // All at once: they may need each other.
+        let statement = format!("DROP {word} IF EXISTS {}", listed.join(", "));
+        execute(
+            transaction,
+            &format!("dropping {}", names.join(", ")),
+            &statement,
         )
         .await?;
-    transaction.commit().await
+        transaction
+            .execute(
+                "DELETE FROM lanekeeper.schema_object WHERE name = ANY ($1)",
+                &[&names],
+            )
+            .await
+            .map_err(StoreError::on("forgetting what was dropped"))?;
+        dropped.extend(names);
+    }
+    Ok(dropped)
+}
+
+async fn execute(transaction: &Transaction<'_>, name: &str, sql: &str) -> Result<(), MigrateError> {
+    transaction.batch_execute(sql).await.map_err(|source| {
+        let name = name.to_owned();
+        match source.code() {
+            Some(code)
+                if *code == SqlState::LOCK_NOT_AVAILABLE
+                    || *code == SqlState::T_R_DEADLOCK_DETECTED =>
+            {
+                MigrateError::Locked { name, source }
+            }
+            _ => MigrateError::Failed { name, source },
+        }
+    })
 }
 
 /// The schema's version; `None` where nothing was ever migrated. Statements are unnamed: producers
@@ -177,7 +429,7 @@ async fn apply(
 ///
 /// # Errors
 /// Where the catalogue cannot be read.
-pub async fn version(client: &Client) -> Result<Option<i32>, StoreError> {
+pub async fn version(client: &impl GenericClient) -> Result<Option<Version>, StoreError> {
     let operation = "reading the schema's version";
     let present: bool = client
         .query_typed_one(
@@ -191,8 +443,32 @@ pub async fn version(client: &Client) -> Result<Option<i32>, StoreError> {
         return Ok(None);
     }
     let row = client
-        .query_typed_one("SELECT max(version) FROM lanekeeper.schema_version", &[])
+        .query_typed_opt(
+            "SELECT version, oldest_worker FROM lanekeeper.schema_version ORDER BY version DESC LIMIT 1",
+            &[],
+        )
         .await
         .map_err(StoreError::on(operation))?;
-    Ok(row.get(0))
+    Ok(row.map(|row| Version {
+        number: row.get(0),
+        oldest_worker: row.get(1),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_admits_programs_of_its_version_and_back_to_the_oldest_worker() {
+        let found = Version {
+            number: 7,
+            oldest_worker: 5,
+        };
+        assert_eq!(found.admits(8), Err(Unfit::TooOld { found: 7 }));
+        for own in 5..=7 {
+            assert_eq!(found.admits(own), Ok(()));
+        }
+        assert_eq!(found.admits(4), Err(Unfit::TooNew { found }));
+    }
 }

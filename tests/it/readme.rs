@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lanekeeper_config::Config;
+use lanekeeper_postgres::migrate::schema;
 use lanekeeper_postgres::subscription::apply;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use lanekeeper_subscription::SubscriptionFile;
@@ -260,13 +261,9 @@ fn the_sqlstates_that_the_schema_raises_are_those_marked_as_raised() {
         .map(|row| row[0].trim_matches('`').to_owned())
         .collect();
     let mut raised = BTreeSet::new();
-    for entry in std::fs::read_dir(repository("migrations")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "sql") {
-            let text = std::fs::read_to_string(path).unwrap();
-            let codes = text.split("ERRCODE = '").skip(1);
-            raised.extend(codes.filter_map(|rest| Some(rest.split_once('\'')?.0.to_owned())));
-        }
+    for file in schema::files() {
+        let codes = file.text.split("ERRCODE = '").skip(1);
+        raised.extend(codes.filter_map(|rest| Some(rest.split_once('\'')?.0.to_owned())));
     }
     // Others are Postgres' own, and mean here what they mean there.
     raised.retain(|code: &String| code.starts_with("LK"));

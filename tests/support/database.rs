@@ -1,6 +1,6 @@
 //! Databases for tests, cloned from a migrated template.
 //!
-//! The template is named after the content of the migrations and is built once per server, by
+//! The template is named after the content of the schema and is built once per server, by
 //! whichever test process comes first: the others wait for it at an advisory lock. It gets its
 //! final name when it is complete, so that a builder that was killed leaves nothing half-made.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use lanekeeper_dev::{Options, Postgres};
 use lanekeeper_postgres::migrate::migrate;
-use sha2::{Digest, Sha256};
+use lanekeeper_postgres::migrate::schema::Schema;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 use url::Url;
@@ -151,7 +151,10 @@ pub async fn connect(url: &str) -> Client {
 
 /// The name of the migrated template, built if this server has none yet.
 async fn template(url: &Url) -> String {
-    let name = format!("lanekeeper_template_{}", migrations_hash());
+    let name = format!(
+        "lanekeeper_template_{}",
+        &Schema::of_this_release().digest()[..12]
+    );
 
     let admin = connect(url.as_str()).await;
     admin
@@ -190,29 +193,6 @@ async fn template(url: &Url) -> String {
             .expect("the finished template");
     }
     name
-}
-
-/// Changes whenever a migration does.
-fn migrations_hash() -> String {
-    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&dir)
-        .expect("the folder of migrations")
-        .map(|entry| entry.expect("an entry of it").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "sql"))
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "{} has no migrations", dir.display());
-    let mut hash = Sha256::new();
-    for path in files {
-        // A digest per file: text that moves from one to the next changes the whole.
-        hash.update(Sha256::digest(
-            std::fs::read(path).expect("a readable migration"),
-        ));
-    }
-    hash.finalize()[..6]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 fn with_database(url: &Url, name: &str) -> Url {

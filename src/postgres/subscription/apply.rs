@@ -21,7 +21,7 @@ use crate::StoreError;
 use super::write::{execute, put_stream};
 use super::{load, row};
 
-/// 16 bits 'LK', kind 7: see migrations/0002_append.sql.
+/// 16 bits 'LK', kind 7: see migrations/functions/lock/append_lock.sql.
 const APPLY_LOCK: i64 = 0x004C_4B07 << 40;
 /// Bounds the wait for another `apply`.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '30s'";

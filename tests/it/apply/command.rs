@@ -74,7 +74,7 @@ async fn every_way_in_which_a_database_is_not_ours_is_told_apart() {
     let client = db.connect().await;
     client
         .execute(
-            "INSERT INTO lanekeeper.schema_version (version, name) VALUES (9999, 'future')",
+            "INSERT INTO lanekeeper.schema_version (version, name, hash, oldest_worker) VALUES (9999, 'future', '', 9999)",
             &[],
         )
         .await

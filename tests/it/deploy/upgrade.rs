@@ -7,15 +7,14 @@ use crate::process::plant::{LIMIT, Plant};
 use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_runs_goes_on_after_a_newer_release_migrated_and_a_new_one_of_its_release_is_refused()
- {
+async fn a_worker_goes_on_after_a_newer_release_migrated_and_starts_again_unless_that_refuses_it() {
     let plant = Plant::new(Duration::ZERO).await;
     let worker = plant.worker(&[]).await;
     plant.enqueue("before-", 2, 2).await;
     plant.settled().await;
     // As a migration leaves it that only adds.
-    let newer = "INSERT INTO lanekeeper.schema_version (version, name)
-                 SELECT max(version) + 1, 'of_a_newer_release' FROM lanekeeper.schema_version";
+    let newer = "INSERT INTO lanekeeper.schema_version (version, name, hash, oldest_worker)
+                 SELECT max(version) + 1, 'of_a_newer_release', '', max(version) FROM lanekeeper.schema_version";
     plant.client.batch_execute(newer).await.unwrap();
     plant.enqueue("after-", 2, 2).await;
     plant.settled().await;
@@ -30,7 +29,15 @@ async fn a_worker_that_runs_goes_on_after_a_newer_release_migrated_and_a_new_one
     .await;
     plant.settled().await;
     plant.assert_complete(6, 2);
+    assert!(worker.stop().await.success());
+    // As after a rollback, or a restart in the middle of the rollout.
+    let worker = plant.worker(&[]).await;
+    plant.enqueue("again-", 2, 2).await;
+    plant.settled().await;
 
+    let refusing = "UPDATE lanekeeper.schema_version SET oldest_worker = version
+                    WHERE version = (SELECT max(version) FROM lanekeeper.schema_version)";
+    plant.client.batch_execute(refusing).await.unwrap();
     for command in ["worker", "migrate", "status"] {
         let variables = [
             ("DATABASE_URL", &*plant.url),

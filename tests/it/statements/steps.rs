@@ -230,39 +230,3 @@ async fn a_head_is_charged_for_the_worker_that_held_it_and_not_for_one_that_had_
         assert_eq!(bed.count(crashes).await, charged, "{settles} settlements");
     }
 }
-
-#[tokio::test]
-async fn a_worker_of_the_last_release_is_told_of_lanes_as_it_was() {
-    let bed = Bed::new().await;
-    bed.enqueue_bulk(3, 1).await;
-    bed.client
-        .batch_execute(
-            "UPDATE lanekeeper.progress SET attempts = 2, crashes = 1, requeued_after = 7
-             WHERE lane_id = (SELECT max(lane_id) FROM lanekeeper.progress)",
-        )
-        .await
-        .unwrap();
-    let connection = Connection::open(&bed).await;
-    let row = connection
-        .client
-        .query_one(
-            "SELECT c.* FROM lanekeeper.claim_lanes($1, 1, '{1}', '{10}', '{1970-01-01 00:00:00+00}', '{0}', 10, '{}') AS c",
-            &[&connection.connection_id],
-        )
-        .await
-        .unwrap();
-    assert_eq!(row.get::<_, Vec<i32>>("routes"), [1]);
-    assert_eq!(row.get::<_, Vec<i16>>("priorities"), [0]);
-    assert_eq!(row.get::<_, Vec<i64>>("versions"), [0, 0, 0]);
-    let lanes = row.get::<_, Vec<i64>>("lane_ids");
-    let last = lanes
-        .iter()
-        .position(|lane| lanes.iter().all(|other| other <= lane));
-    let place = i32::try_from(last.unwrap() + 1).unwrap();
-    assert_eq!(row.get::<_, Vec<i32>>("places"), [place]);
-    assert_eq!(row.get::<_, Vec<i32>>("attempts"), [2]);
-    assert_eq!(row.get::<_, Vec<i32>>("crashes"), [1]);
-    assert_eq!(row.get::<_, Vec<Option<i64>>>("waits_ms"), [None]);
-    assert_eq!(row.get::<_, Vec<bool>>("parked"), [false]);
-    assert_eq!(row.get::<_, Vec<Option<i64>>>("requeued_after"), [Some(7)]);
-}

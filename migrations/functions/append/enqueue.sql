@@ -1,0 +1,207 @@
+-- Appends one event in the caller's transaction, and returns its message id and seq; for a key or id that was used
+-- before, those of the first call, with `duplicate`.
+--
+-- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK003
+-- unknown stream, LK005 payload too large, LK006 invalid argument; 40001 in REPEATABLE READ and SERIALIZABLE, where
+-- another transaction appended to the session after the snapshot.
+--
+-- Order (I1): take the session's append lock, exclusive, until the transaction ends; seq is the newest seq plus one. In
+-- READ COMMITTED every statement after the lock sees all earlier appends of the session. In the stricter levels the
+-- snapshot may be older than the lock: refuse_stale_snapshot() finds that out. A session's creator, and whatever its lanes
+-- lack, is seen to by open_session().
+--
+-- Ready entries (I13): under the append lock, one is inserted for each lane that nothing else would make look at the
+-- event.
+-- - The cursor is at the previous event: the lane is idle and gets one.
+-- - It is not: a ready entry or a holder exists. A holder removes the lane's last entry only with the append lock in
+--   shared mode and a look at the log after it, so one of the two sees the other.
+-- - The subscription has a filter: only a matching event counts, and the lane is idle where no matching event lies between
+--   cursor and event. That look back is bounded by filter_look_back(): the event that makes the distance as long wakes
+--   the lane whatever its type, so that the cursor passes the filtered ones.
+-- - `lane.plain`: every event may wake the lane, so its progress alone tells that it needs nothing, and the subscription
+--   is read only where some lane may need an entry. `apply` takes `plain` away where a filter changes; never sets it.
+-- - The priority is higher than the previous event's: a second entry, at that priority.
+-- - Parked lanes and removed subscriptions get none: unpark, retry, a wider filter and a returning subscription insert
+--   their own.
+-- - In the stricter isolation levels every lane gets one: a spare entry is harmless.
+--
+-- Bound (I9): three statements in the usual case (session and lock; newest event and lanes; event), because each further
+-- statement and expression costs a transaction microseconds to set up. What is rare has functions of its own. All look-ups
+-- are by key and pinned (LATERAL with OFFSET 0, planner settings below): a plan that was made while the tables were empty
+-- is kept.
+-- Index: stream's and session's unique names, event's primary key backwards in the recent partitions, progress' primary key.
+-- enable_bitmapscan is off for the reason given in newest_event().
+CREATE OR REPLACE FUNCTION lanekeeper.enqueue(
+    IN stream text,
+    IN session text,
+    IN event_type text,
+    IN payload jsonb,
+    INOUT message_id uuid DEFAULT NULL,
+    IN dedupe_key text DEFAULT NULL,
+    IN priority smallint DEFAULT 0,
+    IN headers jsonb DEFAULT '{}',
+    OUT seq bigint,
+    OUT duplicate boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_session_id    bigint;
+    -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
+    v_payload       text := enqueue.payload::text;
+    v_size          int := octet_length(v_payload);
+    v_now           timestamptz;
+    v_today         date;
+    v_day           date;
+    v_prev_priority smallint;
+    -- Some lane may have nobody to notice the event.
+    v_look          boolean;
+    -- The newest event is of a day before today, or there is none.
+    v_other_day     boolean;
+    -- Nothing is left of the session in the log: a lane may be behind its last seq, and idle.
+    v_bare          boolean;
+    -- The snapshot may be older than the append lock, and miss what was appended before it.
+    v_fixed         boolean;
+    -- `message_id` becomes the result: what the producer gave is kept apart from it.
+    v_given_id      uuid;
+    v_first_id      uuid;
+    v_first_seq     bigint;
+BEGIN
+    -- The lock is the last thing that happens to the one row. What is read here may be older than it, and
+    -- may be: a session is never renamed or removed, whoever takes its lanes away waits until no snapshot
+    -- is as old as this one, and lanes that it got meanwhile are read below.
+    -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
+    -- been made while the tables were empty, and is kept.
+    SELECT s.session_id, enqueue.message_id,
+           CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id)) IS NOT NULL THEN clock_timestamp() END,
+           (clock_timestamp() AT TIME ZONE 'UTC')::date
+    INTO v_session_id, v_given_id, v_now, v_today
+    FROM lanekeeper.stream AS t
+    CROSS JOIN LATERAL (
+        SELECT s.session_id, s.lanes_version FROM lanekeeper.session AS s
+        WHERE s.stream_id = t.stream_id AND s.name = enqueue.session OFFSET 0
+    ) AS s
+    WHERE t.name = enqueue.stream AND v_size <= t.max_payload_bytes AND s.lanes_version = t.lanes_version;
+    IF (v_session_id > 0 AND octet_length(enqueue.event_type) <= 200 AND enqueue.event_type <> ''
+        AND enqueue.priority = 0 AND enqueue.headers = '{}') IS NOT TRUE THEN
+        IF (v_session_id > 0 AND octet_length(enqueue.event_type) BETWEEN 1 AND 200 AND enqueue.priority BETWEEN -100 AND 100
+            AND jsonb_typeof(enqueue.headers) = 'object' AND octet_length(enqueue.headers::text) <= 65536) IS NOT TRUE THEN
+            PERFORM lanekeeper.check_event(enqueue.stream, enqueue.session, enqueue.event_type, enqueue.payload,
+                enqueue.dedupe_key, enqueue.priority, enqueue.headers, v_size);
+        END IF;
+        IF v_session_id IS NULL THEN
+            v_given_id := message_id;
+            SELECT o.session_id, o.locked_at INTO v_session_id, v_now
+            FROM lanekeeper.open_session(enqueue.stream, enqueue.session) AS o;
+            v_today := (v_now AT TIME ZONE 'UTC')::date;
+        END IF;
+    END IF;
+
+    -- From here on, in READ COMMITTED, every statement sees all earlier appends of the session. A lane
+    -- that is not plain may be idle with filtered events behind its cursor: it is looked at below.
+    SELECT e.seq + 1, e.day, e.priority, false,
+           coalesce(v_given_id, lanekeeper.message_id(v_now, gen_random_uuid())),
+           EXISTS (
+               SELECT FROM lanekeeper.lane AS l
+               WHERE l.session_id = v_session_id AND (
+                   SELECT p.parked_at IS NULL AND (p.cursor >= e.seq OR enqueue.priority > e.priority
+                          OR NOT l.plain AND e.seq - p.cursor < lanekeeper.filter_look_back())
+                   FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
+                   ORDER BY p.version DESC LIMIT 1))
+    INTO seq, v_day, v_prev_priority, duplicate, message_id, v_look
+    FROM lanekeeper.recent_event AS e
+    WHERE e.session_id = v_session_id AND e.day >= v_today
+    ORDER BY e.seq DESC LIMIT 1;
+
+    IF seq IS NULL OR v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL
+       OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        IF octet_length(enqueue.dedupe_key) NOT BETWEEN 1 AND 512 THEN
+            PERFORM lanekeeper.check_event(enqueue.stream, enqueue.session, enqueue.event_type, enqueue.payload,
+                enqueue.dedupe_key, enqueue.priority, enqueue.headers, v_size);
+        END IF;
+        v_fixed := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+        v_other_day := seq IS NULL;
+        IF v_other_day THEN
+            -- The session's first event, or its first of the day.
+            SELECT n.seq + 1, n.day, n.priority, false, true,
+                   coalesce(v_given_id, lanekeeper.message_id(v_now, gen_random_uuid()))
+            INTO seq, v_day, v_prev_priority, duplicate, v_look, message_id
+            FROM lanekeeper.newest_event(v_session_id, v_today) AS n;
+            -- An event that is in the log is of another day, or it would have been found above. Not in one expression
+            -- with the look at the log, which locks every partition.
+            IF seq > 1 AND v_day = v_today THEN
+                v_bare := NOT EXISTS (SELECT FROM lanekeeper.event AS e WHERE e.session_id = v_session_id);
+            END IF;
+        END IF;
+        IF v_fixed THEN
+            PERFORM lanekeeper.refuse_stale_snapshot(v_session_id, seq, v_day, v_today);
+            v_look := true;
+        END IF;
+        -- Only ids that the producer chose can come twice.
+        IF v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
+            SELECT k.message_id, k.seq INTO v_first_id, v_first_seq
+            FROM lanekeeper.remember_keys(enqueue.stream, v_session_id, message_id, v_given_id, enqueue.dedupe_key, seq) AS k;
+            IF v_first_seq IS NOT NULL THEN
+                message_id := v_first_id;
+                seq := v_first_seq;
+                duplicate := true;
+                RETURN;
+            END IF;
+        END IF;
+        IF v_other_day THEN
+            v_day := greatest(v_day, v_today);
+            IF to_regclass('lanekeeper.event_' || to_char(v_day, 'YYYYMMDD')) IS NULL THEN
+                PERFORM lanekeeper.create_event_partition(v_day);
+            END IF;
+            PERFORM lanekeeper.create_event_partition_ahead(v_now);
+            UPDATE lanekeeper.session AS s SET newest_day = v_day
+            WHERE s.session_id = v_session_id AND s.newest_day IS DISTINCT FROM v_day;
+        END IF;
+    END IF;
+
+    IF enqueue.priority <> 0 THEN
+        PERFORM lanekeeper.remember_priority(enqueue.priority);
+    END IF;
+    INSERT INTO lanekeeper.event (session_id, seq, day, priority, size, created_at, message_id, event_type, payload, headers)
+    VALUES (v_session_id, enqueue.seq, v_day, enqueue.priority, v_size, v_now,
+            message_id, enqueue.event_type, v_payload, nullif(enqueue.headers, '{}'));
+
+    IF v_look THEN
+        -- A token for each lane that has nobody to notice the event: see ARCHITECTURE.md, "Idle lanes".
+        INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day, progress_place)
+        -- Due from now on, when the transaction has its number: see src/engine/behind.rs.
+        SELECT l.route, enqueue.priority, clock_timestamp(), l.lane_id, v_session_id, enqueue.session,
+               CASE WHEN p.cursor >= enqueue.seq - 1 THEN v_day END, p.place
+        FROM lanekeeper.lane AS l
+        CROSS JOIN LATERAL (
+            SELECT s.events FROM lanekeeper.subscription AS s
+            WHERE s.subscription_id = l.subscription_id AND s.removed_at IS NULL OFFSET 0
+        ) AS s
+        CROSS JOIN LATERAL (
+            SELECT p.cursor, p.cursor_day, p.parked_at, p.ctid AS place
+            FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
+            ORDER BY p.version DESC LIMIT 1
+        ) AS p
+        WHERE l.session_id = v_session_id
+          AND (v_fixed IS TRUE OR p.parked_at IS NULL AND (v_bare IS TRUE OR CASE
+              WHEN l.plain OR s.events IS NULL THEN
+                  p.cursor >= enqueue.seq - 1 OR enqueue.priority > v_prev_priority
+              WHEN enqueue.event_type = ANY (s.events) THEN
+                  enqueue.priority > v_prev_priority
+                  OR enqueue.seq - 1 - p.cursor < lanekeeper.filter_look_back() AND (
+                      p.cursor >= enqueue.seq - 1
+                      OR NOT lanekeeper.has_matching(l.session_id, p.cursor, p.cursor_day, enqueue.seq - 1, s.events))
+              -- A long run of filtered events wakes the lane once, so that its cursor passes them.
+              ELSE enqueue.seq - 1 - p.cursor < lanekeeper.filter_look_back()
+                   AND enqueue.seq - p.cursor >= lanekeeper.filter_look_back()
+          END));
+        -- As in ring().
+        IF FOUND AND NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock())
+           AND coalesce(current_setting('lanekeeper.notify', true), '') <> 'off' THEN
+            PERFORM pg_notify('lanekeeper', '');
+        END IF;
+    END IF;
+END
+$$;

@@ -1,0 +1,38 @@
+-- Remembers what a producer chose by name: a dedupe key, a message id, or both. NULLs where they are new; otherwise the
+-- message id and seq of the first call. Waits for another transaction that is inserting the same key.
+--
+-- Raises 40001 where maintenance forgot the key in this moment: nothing is enqueued.
+-- Index: dedupe's primary key. Rows: two.
+CREATE OR REPLACE FUNCTION lanekeeper.remember_keys(
+    IN p_stream text, IN p_session_id bigint, IN p_message_id uuid, IN p_given_id uuid, IN p_dedupe_key text, IN p_seq bigint,
+    OUT message_id uuid, OUT seq bigint
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_stream_id int;
+    v_inserted  int;
+BEGIN
+    SELECT t.stream_id INTO v_stream_id FROM lanekeeper.stream AS t WHERE t.name = p_stream;
+    INSERT INTO lanekeeper.dedupe (stream_id, key, session_id, seq, message_id)
+    SELECT v_stream_id, k.key, p_session_id, p_seq, p_message_id
+    FROM (VALUES ('id:' || p_given_id::text), ('key:' || p_dedupe_key)) AS k (key)
+    WHERE k.key IS NOT NULL
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS v_inserted = ROW_COUNT;
+    IF v_inserted < num_nonnulls(p_given_id, p_dedupe_key) THEN
+        DELETE FROM lanekeeper.dedupe AS d
+        WHERE d.stream_id = v_stream_id AND d.session_id = p_session_id AND d.seq = p_seq
+          AND d.key IN ('id:' || p_given_id::text, 'key:' || p_dedupe_key);
+        SELECT d.message_id, d.seq INTO message_id, seq
+        FROM lanekeeper.dedupe AS d
+        WHERE d.stream_id = v_stream_id AND d.key IN ('id:' || p_given_id::text, 'key:' || p_dedupe_key)
+        ORDER BY d.key LIMIT 1;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = '40001',
+                MESSAGE = 'the key was forgotten at this moment: nothing was enqueued, try again';
+        END IF;
+    END IF;
+END
+$$;

@@ -1,0 +1,4 @@
+-- The key of a worker's liveness lock, held on its control connection. A survivor that gets it knows that the process is
+-- gone as a whole.
+CREATE OR REPLACE FUNCTION lanekeeper.worker_lock(worker_id bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 5497496566228844544 + worker_id;

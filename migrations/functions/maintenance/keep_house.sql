@@ -1,0 +1,55 @@
+-- One round of maintenance of the log: creates partitions ahead, forgets up to 10,000 dedupe keys and 10,000 receivers'
+-- keys past their time, and drops the oldest day past p_retention_days where nothing needs it. With p_archived, a day that
+-- no archive file has stays.
+--
+-- One process at a time; for the others there is nothing to do. One day in a call: the drop's lock on the log lasts until
+-- the transaction ends, and days must go in their order. The caller calls again while a day was dropped.
+CREATE OR REPLACE FUNCTION lanekeeper.keep_house(
+    IN p_retention_days int, IN p_dedupe_days int, IN p_archived boolean DEFAULT false,
+    OUT partitions_created bigint, OUT partitions_dropped bigint, OUT partitions_kept bigint, OUT keys_forgotten bigint
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+    v_day   date;
+    v_count bigint;
+BEGIN
+    partitions_created := 0; partitions_dropped := 0; partitions_kept := 0; keys_forgotten := 0;
+    IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(2)) THEN
+        RETURN;
+    END IF;
+    -- A producer may be making today's: it is not waited for, with what this transaction locks.
+    IF pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(1)) THEN
+        partitions_created := lanekeeper.create_event_partitions();
+    END IF;
+
+    DELETE FROM lanekeeper.dedupe AS d
+    WHERE (d.stream_id, d.key) IN (
+        SELECT o.stream_id, o.key FROM lanekeeper.dedupe AS o
+        WHERE o.created_at < clock_timestamp() - p_dedupe_days * interval '1 day' LIMIT 10000);
+    GET DIAGNOSTICS keys_forgotten = ROW_COUNT;
+    -- A8: receivers' keys go after 7 days.
+    DELETE FROM lanekeeper.seen_message AS s
+    WHERE (s.consumer, s.session, s.message_id) IN (
+        SELECT o.consumer, o.session, o.message_id FROM lanekeeper.seen_message AS o
+        WHERE o.seen_at < clock_timestamp() - interval '7 days' LIMIT 10000);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    keys_forgotten := keys_forgotten + v_count;
+
+    -- The oldest day, and no other: the drop's lock on the log lasts until the end of the transaction,
+    -- and days must go in their order. The caller calls again while something was dropped.
+    SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD')) INTO v_day
+    FROM pg_catalog.pg_inherits AS i
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'lanekeeper.event'::regclass
+      AND to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_retention_days;
+    IF v_day IS NOT NULL THEN
+        IF lanekeeper.drop_event_partition(v_day, p_archived) = 'dropped' THEN
+            partitions_dropped := 1;
+        ELSE
+            partitions_kept := 1;
+        END IF;
+    END IF;
+END
+$$;

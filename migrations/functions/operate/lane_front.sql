@@ -1,0 +1,22 @@
+-- What a lane delivers next: an event, or a requeued dead letter with its dead_id. NULLs where nothing is left.
+CREATE OR REPLACE FUNCTION lanekeeper.lane_front(IN p_lane_id bigint, OUT seq bigint, OUT dead_id bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_letter record;
+BEGIN
+    SELECT lanekeeper.lane_head(l.session_id, p.cursor, p.cursor_day, s.events) INTO STRICT seq
+    FROM lanekeeper.lane AS l
+    JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id
+    CROSS JOIN LATERAL (
+        SELECT p.cursor, p.cursor_day FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
+        ORDER BY p.version DESC LIMIT 1
+    ) AS p
+    WHERE l.lane_id = p_lane_id;
+    SELECT n.dead_id, n.seq, n.after_seq INTO v_letter FROM lanekeeper.next_letter(p_lane_id) AS n;
+    IF seq IS NULL OR v_letter.after_seq < seq THEN
+        seq := v_letter.seq;
+        dead_id := v_letter.dead_id;
+    END IF;
+END
+$$;

@@ -1,0 +1,23 @@
+-- Creates the partition of one UTC day; false where it exists already.
+--
+-- Attaching takes SHARE UPDATE EXCLUSIVE on the log: appends and reads go on meanwhile. SECURITY DEFINER, because an
+-- append of a producer's role may be the first of its day.
+CREATE OR REPLACE FUNCTION lanekeeper.create_event_partition(day date) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_name text := 'event_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    IF to_regclass('lanekeeper.' || v_name) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_advisory_xact_lock(lanekeeper.housekeeping_lock(1));
+    IF to_regclass('lanekeeper.' || v_name) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('CREATE TABLE lanekeeper.%I (LIKE lanekeeper.event INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_name);
+    EXECUTE format('ALTER TABLE lanekeeper.event ATTACH PARTITION lanekeeper.%I FOR VALUES FROM (%L) TO (%L)',
+        v_name, day, day + 1);
+    RETURN true;
+END
+$$;

@@ -1,0 +1,35 @@
+-- For operators and dashboards: an event for each subscription of its stream, with its state there: pending, delivering, retrying,
+-- parked, delivered, requeued (a dead letter that is to be delivered again), filtered, unsubscribed, or the outcome that
+-- it came to instead.
+CREATE OR REPLACE VIEW lanekeeper.message AS
+SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e.priority, e.created_at,
+       e.payload::jsonb AS payload, e.headers, s.name AS subscription,
+       CASE WHEN s.subscription_id IS NULL THEN 'unsubscribed'
+            WHEN p.requeued_after IS NOT NULL AND EXISTS (
+                SELECT FROM lanekeeper.dead AS d
+                WHERE d.lane_id = l.lane_id AND d.seq = e.seq AND d.after_seq IS NOT NULL) THEN 'requeued'
+            WHEN e.seq <= p.cursor THEN coalesce(o.kind, CASE
+                WHEN s.events IS NULL OR e.event_type = ANY (s.events) THEN 'delivered' ELSE 'filtered' END)
+            WHEN NOT (s.events IS NULL OR e.event_type = ANY (s.events)) THEN 'filtered'
+            WHEN e.seq > head.seq OR p.requeued_after < head.seq THEN 'pending'
+            WHEN p.parked_at IS NOT NULL THEN 'parked'
+            WHEN p.retry_at > clock_timestamp() THEN 'retrying'
+            WHEN EXISTS (SELECT FROM lanekeeper.held_lane AS h WHERE h.lane_id = l.lane_id) THEN 'delivering'
+            ELSE 'pending' END AS state,
+       -- They are the requeued dead letter's where one comes first.
+       CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE THEN p.attempts END AS attempts,
+       coalesce(o.error, CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE
+                              THEN p.last_error END) AS error,
+       o.replaced_by, o.settled_at
+FROM lanekeeper.event AS e
+JOIN lanekeeper.session AS n ON n.session_id = e.session_id
+JOIN lanekeeper.stream AS t ON t.stream_id = n.stream_id
+LEFT JOIN lanekeeper.lane AS l ON l.session_id = e.session_id
+LEFT JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id
+LEFT JOIN LATERAL (
+    SELECT p.* FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id ORDER BY p.version DESC LIMIT 1
+) AS p ON true
+LEFT JOIN lanekeeper.outcome AS o ON o.lane_id = l.lane_id AND o.seq = e.seq
+LEFT JOIN LATERAL (
+    SELECT lanekeeper.lane_head(l.session_id, p.cursor, p.cursor_day, s.events) AS seq
+) AS head ON true;
