@@ -24,8 +24,8 @@ pub mod append {
 
 /// Appending events to Postgres or over a worker's HTTP API, within a deadline.
 pub mod producer {
-    pub use lanekeeper_producer::remote::{Remote, RemoteError, SettingsError};
-    pub use lanekeeper_producer::{Producer, ProducerError, Way};
+    pub use lanekeeper_producer::remote::{Remote, SettingsError};
+    pub use lanekeeper_producer::{Producer, ProducerError, RemoteError, Way};
 }
 
 /// The database: where it is, its schema, its connections.

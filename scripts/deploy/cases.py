@@ -1,6 +1,50 @@
 """Values that the chart is rendered with: every switch alone, and those that meet each other."""
 
 DATABASE = {"existingSecret": "lanekeeper-database"}
+PARTS = {"host": "db-0,db-1", "name": "app's", "user": r"me\you", "passwordExistingSecret": "db", "passwordKey": "pw", "sslmode": "verify-full"}
+OWN_ROLE = {"migrationUser": "owner", "migrationPasswordExistingSecret": "db-owner"}
+PROXY = {"name": "proxy", "image": "proxy:1"}
+SIDECAR = {"name": "sidecar", "image": "sidecar:1", "securityContext": {"runAsUser": 1000}}
+JOBS = {
+    "annotations": {"note": "job", "helm.sh/hook-delete-policy": "before-hook-creation"},
+    "podLabels": {"tier": "jobs"},
+    "podAnnotations": {"sidecar.istio.io/inject": "false"},
+    "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/tls/ca.crt"}],
+    "extraEnvFrom": [{"configMapRef": {"name": "for-jobs"}}],
+    "extraVolumes": [{"name": "tmp", "emptyDir": {}}, {"name": "tls", "secret": {"secretName": "tls"}}],
+    "extraVolumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+    "initContainers": [PROXY],
+}
+SERVICE = {
+    "type": "LoadBalancer",
+    "port": 80,
+    "nodePort": 30080,
+    "extraPorts": [{"name": "more", "port": 9000, "targetPort": "more"}],
+    "labels": {"tier": "edge"},
+    "annotations": {"lb": "internal"},
+    "ipFamilyPolicy": "PreferDualStack",
+    "ipFamilies": ["IPv4", "IPv6"],
+    "externalTrafficPolicy": "Local",
+    "loadBalancerClass": "example.com/lb",
+    "loadBalancerSourceRanges": ["10.0.0.0/8"],
+}
+INGRESS = {
+    "enabled": True,
+    "className": "nginx",
+    "labels": {"tier": "edge"},
+    "annotations": {"cert-manager.io/cluster-issuer": "public"},
+    "hosts": ["events.example.com", "events.example.org"],
+    "tls": [{"secretName": "events-tls", "hosts": ["events.example.com"]}],
+}
+HTTP_ROUTE = {
+    "enabled": True,
+    "labels": {"tier": "edge"},
+    "annotations": {"note": "route"},
+    "parentRefs": [{"name": "gateway", "namespace": "infra", "sectionName": "https"}],
+    "hostnames": ["events.example.com"],
+    "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["x-internal"]}}],
+    "timeouts": {"request": "30s"},
+}
 SUBSCRIPTIONS = {"file": '[subscription.audit]\nstream = "runs"\nadapter = "stdout"\n'}
 EVERYTHING = {
     "commonLabels": {"team": "platform"},
@@ -10,7 +54,21 @@ EVERYTHING = {
     "redis": {"existingSecret": "redis"},
     "config": {"worker": {"max_lanes": 1000000, "registry": False}, "log": {"filter": "info,lanekeeper=debug"}},
     "subscriptions": SUBSCRIPTIONS | {"prune": True},
-    "otlp": {"endpoint": "http://collector:4317", "tracesSampleRatio": 0.1},
+    "otlp": {
+        "endpoint": "http://collector:4317",
+        "tracesSampleRatio": 0.1,
+        "resourceAttributes": {"deployment.environment": "prod", "service.instance.id": "$(POD_NAMESPACE)/$(POD_NAME)"},
+    },
+    "jobs": JOBS,
+    "minReadySeconds": 10,
+    "service": SERVICE,
+    "ingress": INGRESS,
+    "httpRoute": HTTP_ROUTE,
+    "tests": {"annotations": {"note": "test"}},
+    "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["10.0.0.10"], "options": [{"name": "ndots", "value": "2"}]},
+    "extraContainers": [SIDECAR],
+    "initContainers": [PROXY],
     "metrics": {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True},
@@ -23,7 +81,12 @@ EVERYTHING = {
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "high",
-    "extraEnv": [{"name": "AUDIT_SECRET", "valueFrom": {"secretKeyRef": {"name": "audit", "key": "secret"}}}],
+    "extraEnv": [
+        {"name": "AUDIT_SECRET", "valueFrom": {"secretKeyRef": {"name": "audit", "key": "secret"}}},
+        {"name": "TEAM", "value": "platform"},
+        {"name": "OTEL_RESOURCE_ATTRIBUTES", "value": "team=$(TEAM)"},
+        {"name": "POD_NAMESPACE", "value": "elsewhere"},
+    ],
     "extraEnvFrom": [{"secretRef": {"name": "more"}}],
     "extraVolumes": [{"name": "tmp", "emptyDir": {}}],
     "extraVolumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -40,7 +103,22 @@ CASES = {
     "by CPU": {"autoscaling": {"enabled": True}},
     "by lag": {"keda": {"enabled": True}},
     "by lag, a role of its own": {"keda": {"enabled": True, "existingSecret": "reader", "key": "url"}},
-    "closed network": {"networkPolicy": {"enabled": True, "destinations": {"enabled": False}}},
+    "by lag, a database by parts": {"keda": {"enabled": True}, "database": PARTS},
+    "by lag, without a password": {"keda": {"enabled": True}, "database": {"host": "db", "name": "app", "user": "me"}},
+    "closed network": {"networkPolicy": {"enabled": True, "destinations": {"enabled": False}}, "tests": {"enabled": False}},
+    "closed network with a test": {"networkPolicy": {"enabled": True}},
+    "a database by parts": {"database": PARTS, "subscriptions": SUBSCRIPTIONS},
+    "a database by parts, a role for migrations": {"database": PARTS | OWN_ROLE, "subscriptions": SUBSCRIPTIONS},
+    "a database by parts, roles and init containers": {"database": PARTS | OWN_ROLE, "subscriptions": SUBSCRIPTIONS, "migrations": {"mode": "initContainer"}},
+    "a database by parts, migrations by URL": {"database": PARTS | {"migrationExistingSecret": "owner"}, "migrations": {"mode": "initContainer"}},
+    "metrics over OTLP": {"otlp": {"endpoint": "http://collector:4317"}, "metrics": {"exporter": "otlp"}},
+    "resource attributes of the user alone": {"extraEnv": [{"name": "OTEL_RESOURCE_ATTRIBUTES", "value": "a=b"}]},
+    "resource attributes of a secret": {
+        "otlp": {"endpoint": "http://collector:4317"},
+        "extraEnv": [{"name": "OTEL_RESOURCE_ATTRIBUTES", "valueFrom": {"configMapKeyRef": {"name": "otel", "key": "attributes"}}}],
+    },
+    "headless": {"service": {"clusterIP": "None"}},
+    "an ingress of its own": {"ingress": {"enabled": True, "hosts": ["events.example.com"], "paths": ["/v1/streams"], "pathType": "ImplementationSpecific"}},
     "bare": {
         "service": {"enabled": False},
         "serviceAccount": {"create": False},
@@ -56,7 +134,36 @@ CASES = {name: {"database": DATABASE} | values for name, values in CASES.items()
 
 # What must not render, and a part of what is said.
 REFUSED = {
-    "no database": ({"database": {}}, "database.existingSecret is required"),
+    "no database": ({"database": {}}, "database.existingSecret or database.host is required"),
+    "a database twice": ({"database": DATABASE | PARTS}, "keep one of them"),
+    "a part of a database": ({"database": {"host": "db"}}, "database.host needs database.name and database.user"),
+    "a part beside a URL": ({"database": DATABASE | {"sslmode": "require"}}, "database.sslmode belongs to a database by parts"),
+    "sslmode twice": ({"database": PARTS, "config": {"database": {"sslmode": "require"}}}, "keep one of them"),
+    "an sslmode that does not exist": ({"database": PARTS | {"sslmode": "verify"}}, "sslmode"),
+    "a host with a space": ({"database": PARTS | {"host": "db port=1"}}, "host"),
+    "a role for migrations without its password": ({"database": PARTS | {"migrationUser": "owner"}}, "needs database.migrationPasswordExistingSecret"),
+    "a password of a role that is not named": ({"database": PARTS | {"migrationPasswordExistingSecret": "x"}}, "needs database.migrationUser"),
+    "two ways to migrate": ({"database": PARTS | OWN_ROLE | {"migrationExistingSecret": "x"}}, "keep one of them"),
+    "a password as a value": ({"database": PARTS | {"password": "hunter2"}}, "password"),
+    "a closed port of the database": ({"database": PARTS | {"port": 6000}, "networkPolicy": {"enabled": True}}, "could not reach the database"),
+    "metrics to nowhere": ({"metrics": {"exporter": "otlp"}}, "set otlp.endpoint"),
+    "metrics twice": ({"otlp": {"endpoint": "http://c:4317"}, "metrics": {"exporter": "otlp", "serviceMonitor": {"enabled": True}}}, "would arrive twice"),
+    "an exporter that does not exist": ({"metrics": {"exporter": "statsd"}}, "exporter"),
+    "a resource attribute that is two": ({"otlp": {"resourceAttributes": {"a": "b,c=d"}}}, "resourceAttributes"),
+    "no label for installations": ({"metrics": {"prometheusRule": {"installationLabels": []}}}, "installationLabels"),
+    "a label that is none": ({"metrics": {"prometheusRule": {"installationLabels": ["a) or vector(1"]}}}, "installationLabels"),
+    "an ingress without a host": ({"ingress": {"enabled": True}}, "ingress needs ingress.hosts"),
+    "an ingress without a service": ({"ingress": INGRESS, "service": {"enabled": False}}, "ingress needs service.enabled"),
+    "an ingress that is locked out": ({"ingress": INGRESS, "networkPolicy": {"enabled": True}}, "ingress needs networkPolicy.ingressFrom"),
+    "an ingress by another field": ({"ingress": {"host": "events.example.com"}}, "host"),
+    "a route without a gateway": ({"httpRoute": {"enabled": True}}, "httpRoute needs httpRoute.parentRefs"),
+    "a route without a service": ({"httpRoute": HTTP_ROUTE, "service": {"enabled": False}}, "httpRoute needs service.enabled"),
+    "a route by another field": ({"httpRoute": {"rules": []}}, "rules"),
+    "an unknown value of Jobs": ({"jobs": {"env": []}}, "env"),
+    "an unknown value of the service": ({"service": {"ports": []}}, "ports"),
+    "an unknown value of tests": ({"tests": {"image": "x"}}, "image"),
+    "a DNS policy that does not exist": ({"dnsPolicy": "Cluster"}, "dnsPolicy"),
+    "a readiness that never comes": ({"minReadySeconds": -1}, "minReadySeconds"),
     "a typing error": ({"replicas": 3}, "replicas"),
     "an unknown setting": ({"config": {"worker": {"max_lane": 3}}}, "max_lane"),
     "a setting of the wrong kind": ({"config": {"worker": {"max_lanes": "many"}}}, "max_lanes"),

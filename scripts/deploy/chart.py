@@ -39,6 +39,8 @@ class Rendered:
     def pods(self):
         for one in self.all("Deployment") + self.all("Job"):
             yield one, one["spec"]["template"]["spec"]
+        for one in self.all("Pod"):
+            yield one, one["spec"]
 
 
 def text(helm, values, kubernetes="1.33", extra=()):

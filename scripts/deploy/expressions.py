@@ -22,8 +22,9 @@ def main():
     rules = []
     for path in sorted(pathlib.Path("helm/lanekeeper/files/dashboards").glob("*.json")):
         for expression in expressions(json.loads(path.read_text())):
-            for variable, value in (("$__rate_interval", "5m"), ("$stream", ".*"), ("$subscription", ".*")):
-                expression = expression.replace(variable, value)
+            expression = expression.replace("$__rate_interval", "5m")
+            for variable in ("$namespace", "$job", "$stream", "$subscription"):
+                expression = expression.replace(variable, ".*")
             rules.append({"record": f"dashboard:{path.stem}:{len(rules)}", "expr": expression})
     yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]}, sys.stdout)
 

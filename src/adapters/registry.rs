@@ -5,7 +5,6 @@ use std::sync::Arc;
 use lanekeeper_core::adapter::Adapter;
 use serde_json::Value;
 
-use super::reload::{Plan, Reloading};
 use super::{
     Environment, Exec, PlatformRate, SettingsError, Stdout, Webhook, discord, redis_stream, slack,
     telegram,
@@ -21,30 +20,6 @@ pub const KINDS: &[&str] = &[
     "telegram",
     "webhook",
 ];
-
-/// Builds the adapter of one subscription, reading its secrets; those that stand in files are read again when
-/// the files were replaced.
-///
-/// `settings` is the subscription's table without what belongs to the engine; durations are in
-/// milliseconds.
-pub fn build(
-    kind: &str,
-    subscription: &str,
-    settings: &Value,
-    environment: &Environment,
-) -> Result<Arc<dyn Adapter>, SettingsError> {
-    let plan = Plan {
-        kind: kind.to_owned(),
-        subscription: subscription.to_owned(),
-        settings: settings.clone(),
-        environment: environment.clone(),
-    };
-    let built = plan.build()?;
-    Ok(match built.marks.is_empty() {
-        true => built.adapter,
-        false => Arc::new(Reloading::new(plan, built)),
-    })
-}
 
 /// With the secrets of now.
 pub(super) fn build_once(
@@ -108,6 +83,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::build;
 
     fn refusal(kind: &str, settings: Value) -> String {
         check(kind, &settings).unwrap_err().to_string()

@@ -27,6 +27,30 @@ use super::{Environment, SettingsError, registry};
 /// Between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Builds the adapter of one subscription, reading its secrets; those that stand in files are read again when
+/// the files were replaced.
+///
+/// `settings` is the subscription's table without what belongs to the engine; durations are in
+/// milliseconds.
+pub fn build(
+    kind: &str,
+    subscription: &str,
+    settings: &Value,
+    environment: &Environment,
+) -> Result<Arc<dyn Adapter>, SettingsError> {
+    let plan = Plan {
+        kind: kind.to_owned(),
+        subscription: subscription.to_owned(),
+        settings: settings.clone(),
+        environment: environment.clone(),
+    };
+    let built = plan.build()?;
+    Ok(match built.marks.is_empty() {
+        true => built.adapter,
+        false => Arc::new(Reloading::new(plan, built)),
+    })
+}
+
 /// What an adapter is built from.
 #[derive(Clone)]
 pub(super) struct Plan {

@@ -136,3 +136,11 @@ fn stat(pid: u32) -> Option<Stat> {
         children: ticks(13)? + ticks(14)?,
     })
 }
+
+/// What came of draining twice.
+pub struct Drained {
+    /// Events per second of a worker that starts, from its first claim.
+    pub started: f64,
+    /// Of one that runs, and what each event cost then.
+    pub running: (f64, Cost),
+}

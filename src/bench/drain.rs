@@ -9,7 +9,7 @@ use lanekeeper_postgres::operate;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use super::cost::{self, Cost, Reading};
+use super::cost::{self, Cost, Drained, Reading};
 use super::measure::{Pairs, per_second};
 use super::report::{Comparison, Costs, Line};
 use super::sink::{Sink, Source};
@@ -22,14 +22,6 @@ pub struct Case {
     /// Lanes that the worker and the subscription have room for; `None`: as they are configured.
     lanes: Option<u32>,
     target: Option<f64>,
-}
-
-/// What came of draining twice.
-pub struct Drained {
-    /// Events per second of a worker that starts, from its first claim.
-    pub started: f64,
-    /// Of one that runs, and what each event cost then.
-    pub running: (f64, Cost),
 }
 
 /// Deep lanes; the worst case, a lane per event; and that by a worker with less room, as one of several has it.

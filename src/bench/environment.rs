@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BenchError, Line, Options, Scratch};
+use super::{BenchError, Options, Scratch};
 
 /// The settings that move the figures most.
 const SETTINGS: &[&str] = &[
@@ -37,7 +37,7 @@ pub struct Environment {
     pub postgres: serde_json::Map<String, serde_json::Value>,
 }
 
-pub(super) async fn read(scratch: &Scratch, options: &Options) -> Result<Line, BenchError> {
+pub(super) async fn read(scratch: &Scratch, options: &Options) -> Result<Environment, BenchError> {
     let client = scratch.connect_admin().await?;
     let rows = client
         .query(
@@ -53,7 +53,7 @@ pub(super) async fn read(scratch: &Scratch, options: &Options) -> Result<Line, B
             (row.get(0), value.unwrap_or_default().into())
         })
         .collect();
-    Ok(Line::Environment(Environment {
+    Ok(Environment {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         optimised: !cfg!(debug_assertions),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
@@ -64,7 +64,7 @@ pub(super) async fn read(scratch: &Scratch, options: &Options) -> Result<Line, B
         max_lanes: options.worker.max_lanes,
         batch: options.worker.batch,
         postgres,
-    }))
+    })
 }
 
 impl fmt::Display for Environment {

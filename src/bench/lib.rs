@@ -31,26 +31,25 @@ mod scratch;
 mod series;
 mod sink;
 mod steady;
+mod steps;
 pub mod table;
 mod text;
 mod worker_process;
-
-use std::sync::OnceLock;
-use std::time::Instant;
-
-use tokio_postgres::{Client, Statement};
 
 pub use error::BenchError;
 pub use options::{Backlog, Options, Workload};
 pub use report::{Comparison, Distribution, Line, Size};
 pub use scratch::{Scratch, holds_events};
 
+use steps::{prepare, progress};
+
 /// The circumstances of all that follows.
 ///
 /// # Errors
 /// Where the server does not answer.
 pub async fn environment(scratch: &Scratch, options: &Options) -> Result<Line, BenchError> {
-    environment::read(scratch, options).await
+    let environment = environment::read(scratch, options).await?;
+    Ok(Line::Environment(environment))
 }
 
 /// Runs one workload; its lines come one by one, as they are ready.
@@ -120,18 +119,4 @@ pub async fn run<E: From<BenchError>>(
         Workload::Memory => emit(memory::measure(scratch, options).await?)?,
     }
     Ok(())
-}
-
-/// Long work says on standard error where it is, and when.
-fn progress(text: &str) {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    let since = BEGIN.get_or_init(Instant::now).elapsed().as_secs_f64();
-    eprintln!("bench, {since:.0} s: {text}");
-}
-
-async fn prepare(client: &Client, sql: &str) -> Result<Statement, BenchError> {
-    client
-        .prepare(sql)
-        .await
-        .map_err(BenchError::on("preparing a measured statement"))
 }

@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use tokio_postgres::{Client, Statement};
 
-use super::cost::Reading;
-use super::drain::Drained;
+use super::cost::{Drained, Reading};
 use super::measure::per_second;
 use super::{BenchError, Scratch, backlog, prepare};
 

@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use super::output;
-
 type Cause = Box<dyn Error + Send + Sync>;
 
 /// A failed command: its exit code, the chain of causes, and what to do about it.
@@ -65,14 +63,8 @@ impl Failure {
         self
     }
 
-    /// Says it once on standard error.
-    pub(super) fn report(&self) {
-        if let Some(text) = self.text() {
-            output::note(text);
-        }
-    }
-
-    fn text(&self) -> Option<String> {
+    /// As people read it; `None` where there is nobody left to.
+    pub(super) fn text(&self) -> Option<String> {
         let cause = self.cause.as_deref()?;
         let mut text = format!("error: {cause}");
         let mut deeper = cause.source();

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// The form of what a command prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -33,6 +33,13 @@ pub struct OutputArgs {
 pub fn note(text: impl AsRef<str>) {
     // Where nobody listens there is nobody to tell; `eprintln!` would panic.
     let _ = writeln!(io::stderr(), "{}", text.as_ref());
+}
+
+/// Says once why a command failed.
+pub(crate) fn report(failure: &Failure) {
+    if let Some(text) = failure.text() {
+        note(text);
+    }
 }
 
 /// Prints one line of text.

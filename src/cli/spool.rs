@@ -119,7 +119,7 @@ async fn watch(spool: &Spool, config: &Config, form: Output) -> Result<(), Failu
             Ok(report) if report == DrainReport::default() => {}
             Ok(report) => print(&report, form)?,
             // What it waits for is that this passes.
-            Err(failure) => failure.report(),
+            Err(failure) => output::report(&failure),
         }
         tokio::select! {
             () = sleep(config.spool.interval()) => {}

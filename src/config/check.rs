@@ -2,6 +2,8 @@
 //!
 //! A bound is where a process would fail or do harm, never what somebody thought sensible.
 
+mod range;
+
 use std::ops::RangeInclusive;
 use std::str::FromStr as _;
 
@@ -9,7 +11,7 @@ use lanekeeper_postgres::connection::{ConnectionString, SslMode, SslParameters};
 use lanekeeper_secret::{MASK, Secret};
 use tracing_subscriber::EnvFilter;
 
-use super::{Config, Problem, range};
+use super::{Config, Problem};
 
 /// The server frees the locks of a vanished node after this long at the earliest.
 const LOCKS_FREED_AFTER_MS: u64 = 10_000;

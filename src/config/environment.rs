@@ -10,9 +10,8 @@ use std::path::PathBuf;
 use figment::value::Value;
 use lanekeeper_secret::{MASK, without_newline};
 
-use super::load::Setting;
-use super::schema::{self, Schema};
-use super::{Origin, Problem};
+use super::problem::{Origin, Problem};
+use super::schema::{self, Schema, Setting};
 
 const PREFIX: &str = "LANEKEEPER_";
 const FILE_SUFFIX: &str = "_FILE";

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use lanekeeper_core::toml_file::Position;
 use toml::de::{DeTable, DeValue};
 
-use super::load::Setting;
-use super::schema::{self, Schema};
-use super::{ConfigError, Origin, Problem};
+use super::problem::{ConfigError, Origin, Problem};
+use super::schema::{self, Schema, Setting};
 
 /// Read from the working directory where no file is named.
 const DEFAULT: &str = "lanekeeper.toml";

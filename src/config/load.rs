@@ -10,25 +10,10 @@ use figment::value::Value;
 use lanekeeper_secret::MASK;
 
 use super::mask::{masked_postgres_url, masked_redis_url};
-use super::schema::{self, Schema};
-use super::{Config, ConfigError, Origin, Problem, check, environment, file};
-
-/// One value that a layer gives.
-pub(super) struct Setting {
-    pub(super) key: String,
-    pub(super) value: Value,
-    pub(super) origin: Origin,
-}
-
-/// Where each setting came from that is not a default.
-#[derive(Clone, Debug, Default)]
-pub struct Origins(BTreeMap<String, Origin>);
-
-impl Origins {
-    pub fn of(&self, key: &str) -> Origin {
-        self.0.get(key).cloned().unwrap_or(Origin::Default)
-    }
-}
+use super::problem::{ConfigError, Origin, Origins, Problem};
+use super::schema::{self, Schema, Setting};
+use super::settings::Config;
+use super::{check, environment, file};
 
 /// A setting as it took effect, fit to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +24,17 @@ pub struct Effective {
     pub origin: Origin,
 }
 
-pub(super) fn load(
+impl Config {
+    /// Reads the file and this process's environment. A `file` that is given must exist.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its source.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        load(file, std::env::vars_os())
+    }
+}
+
+fn load(
     named_file: Option<&Path>,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Config, ConfigError> {

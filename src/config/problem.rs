@@ -1,5 +1,6 @@
 //! What can be wrong with a configuration, and where a setting came from.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -95,4 +96,14 @@ fn list(problems: &[Problem]) -> String {
         .iter()
         .map(|problem| format!("\n  {problem}"))
         .collect()
+}
+
+/// Where each setting came from that is not a default.
+#[derive(Clone, Debug, Default)]
+pub struct Origins(pub(super) BTreeMap<String, Origin>);
+
+impl Origins {
+    pub fn of(&self, key: &str) -> Origin {
+        self.0.get(key).cloned().unwrap_or(Origin::Default)
+    }
 }

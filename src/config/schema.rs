@@ -10,13 +10,21 @@ use figment::value::{Dict, Value};
 use lanekeeper_core::toml_file::nearest;
 use toml::de::DeValue;
 
-use super::Config;
+use super::problem::Origin;
+use super::settings::Config;
 
 /// Keys whose values are never shown and may be given as the path of a file.
 const SECRETS: [&str; 2] = ["database.url", "redis.url"];
 
 pub(super) fn is_secret(key: &str) -> bool {
     SECRETS.contains(&key)
+}
+
+/// One value that a layer gives.
+pub(super) struct Setting {
+    pub(super) key: String,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
 }
 
 /// How the value of a setting is written.

@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::DevError;
-
-/// The majors that Lanekeeper is tested with.
-pub const MIN_MAJOR: u32 = 14;
-pub const MAX_MAJOR: u32 = 18;
+use super::version::{MAX_MAJOR, MIN_MAJOR};
 
 /// `PARENT/PREFIX*/SUFFIX` of the packages that we know, below the root.
 const PLACES: [(&str, &str, &str); 14] = [

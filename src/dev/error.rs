@@ -5,7 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::binaries::{MAX_MAJOR, MIN_MAJOR};
+use super::version::{MAX_MAJOR, MIN_MAJOR};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {

@@ -21,6 +21,7 @@ mod lock;
 mod scratch;
 mod server;
 mod url;
+mod version;
 
 use std::path::{Path, PathBuf};
 

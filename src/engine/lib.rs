@@ -40,6 +40,7 @@ mod lock_table;
 mod pace;
 mod places;
 mod progress;
+mod reserve;
 mod retry;
 mod route;
 mod sent_messages;

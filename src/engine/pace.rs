@@ -13,6 +13,8 @@ use std::time::Duration;
 use lanekeeper_core::bucket::Bucket;
 use tokio::time::Instant;
 
+use super::reserve::reserve;
+
 /// What is claimed ahead of the limit.
 const AHEAD: Duration = Duration::from_millis(500);
 
@@ -137,7 +139,7 @@ impl Place {
         }
         let counts = &self.counts;
         let most = most_resting(counts.most.load(Ordering::Relaxed));
-        if state.rests || super::route::reserve(&counts.resting, most, 1) == 0 {
+        if state.rests || reserve(&counts.resting, most, 1) == 0 {
             return false;
         }
         state.rests = true;

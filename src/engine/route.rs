@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::coalesce::Merging;
 use super::handler::Destination;
 use super::pace::Gate;
+use super::reserve::reserve;
 use super::signal::Signal;
 
 /// One subscription with its destination, as of one version of the subscription.
@@ -136,17 +137,6 @@ impl Route {
             held: Arc::clone(&self.held),
         }
     }
-}
-
-/// Adds to `taken` what `wanted` still fits under `limit`: several connections claim at once.
-pub fn reserve(taken: &AtomicUsize, limit: usize, wanted: usize) -> usize {
-    let mut got = 0;
-    taken
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-            got = limit.saturating_sub(taken).min(wanted);
-            Some(taken + got)
-        })
-        .map_or(0, |_| got)
 }
 
 /// A lane that is counted as held on its route.

@@ -14,7 +14,7 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use super::link::{LinkError, RedisSettings};
+use super::settings::{LinkError, RedisSettings};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// Nodes that send one to the next, until something is wrong with the cluster.

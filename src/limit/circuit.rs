@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::{BreakerSettings, COUNTED, PROBE};
-use super::link::{Link, LinkError, RedisSettings, duration, micros};
+use super::link::{Link, duration, micros};
+use super::settings::{LinkError, RedisSettings};
 
 /// A destination with failures, as Redis has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

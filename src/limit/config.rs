@@ -5,7 +5,7 @@ use std::time::Duration;
 use lanekeeper_core::section;
 use lanekeeper_secret::Secret;
 
-use super::link::RedisSettings;
+use super::settings::RedisSettings;
 
 section! {
     /// What the workers share that may be lost: the state of rate limits.

@@ -21,11 +21,12 @@ pub mod config;
 mod limiter;
 mod link;
 mod meter;
+mod settings;
 mod share;
 mod survey;
 
 pub use breaker::{BreakerSettings, Passage};
 pub use circuit::{CircuitView, circuits, close};
 pub use limiter::{Admission, Answer, HORIZON, Limiter, Slot, View};
-pub use link::{LinkError, RedisSettings};
+pub use settings::{LinkError, RedisSettings};
 pub use survey::{Survey, survey};

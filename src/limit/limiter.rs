@@ -36,8 +36,9 @@ use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::fleet::Fleet;
 
 use super::breaker::{BreakerSettings, Breakers};
-use super::link::{Decision, Link, RedisSettings, Report};
+use super::link::{Decision, Link, Report};
 use super::meter::Micros;
+use super::settings::RedisSettings;
 
 /// How far ahead slots are given where nothing else is asked for: waits up to this are spent in memory.
 pub const HORIZON: Duration = Duration::from_secs(1);

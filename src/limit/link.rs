@@ -12,13 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lanekeeper_core::bucket::Bucket;
-use lanekeeper_secret::Secret;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Script, ScriptInvocation};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::address;
+use super::settings::{LinkError, RedisSettings};
 use super::share::Share;
 
 /// How long a process counts as present after it last asked.
@@ -34,39 +34,6 @@ pub(super) struct Scripts {
     report: Script,
     pub(super) breaker: Script,
     pub(super) circuits: Script,
-}
-
-/// Where the shared limits are kept.
-#[derive(Clone, Debug)]
-pub struct RedisSettings {
-    /// One address or several, separated by commas: of a server, of nodes of a cluster, or of sentinels.
-    pub url: Secret,
-    /// The addresses are sentinels, and this is what they call the master.
-    pub sentinel: Option<String>,
-    /// What every key begins with; installations that share it share their limits.
-    pub prefix: String,
-    /// How long an answer is waited for.
-    pub timeout: Duration,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    #[error("redis.url is no address of a Redis server")]
-    Url(#[source] RedisError),
-    #[error("cannot connect to Redis")]
-    Connect(#[source] RedisError),
-    #[error("Redis does not answer while {0}")]
-    Silent(&'static str),
-    #[error("Redis refused {0}")]
-    Refused(&'static str, #[source] RedisError),
-    #[error("the nodes of the Redis cluster sent each other {0} times and none has the limits")]
-    Redirected(usize),
-    #[error("the sentinel knows no master named {0:?}")]
-    NoMaster(String),
-    #[error("the server that the sentinel names is no master")]
-    NotMaster,
-    #[error("Redis' clock is not where it was a moment ago")]
-    Clock,
 }
 
 /// What the script decided.

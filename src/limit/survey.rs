@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::link::{Link, LinkError, RedisSettings, field};
+use super::link::{Link, field};
+use super::settings::{LinkError, RedisSettings};
 
 /// What was found.
 #[derive(Clone, Debug)]

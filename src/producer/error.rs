@@ -3,8 +3,6 @@
 use lanekeeper_postgres::append::{AppendError, Fate};
 use thiserror::Error;
 
-use crate::remote::RemoteError;
-
 #[derive(Debug, Error)]
 pub enum ProducerError {
     /// Of the database; or of the events, whoever found it.
@@ -46,6 +44,42 @@ impl ProducerError {
         match self {
             Self::Append(error) => error.advice(),
             Self::Remote(error) => error.advice(),
+        }
+    }
+}
+
+/// Why a worker did not take the events.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    #[error("the worker that LANEKEEPER_URL names cannot be reached: nothing was enqueued")]
+    Unreachable(#[source] reqwest::Error),
+    #[error("the connection to the worker broke: the events may or may not have been appended")]
+    Broken(#[source] reqwest::Error),
+    #[error("the worker answered {status}: {detail}")]
+    Refused {
+        status: u16,
+        detail: String,
+        hint: Option<String>,
+        /// The events may have been appended all the same.
+        unknown: bool,
+    },
+    #[error("the worker's answer is not what Lanekeeper answers: see what LANEKEEPER_URL names")]
+    Foreign,
+}
+
+impl RemoteError {
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => false,
+            Self::Broken(_) | Self::Foreign => true,
+            Self::Refused { unknown, .. } => *unknown,
+        }
+    }
+
+    pub fn advice(&self) -> Option<&str> {
+        match self {
+            Self::Refused { hint, .. } => hint.as_deref(),
+            _ => None,
         }
     }
 }

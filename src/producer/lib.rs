@@ -7,4 +7,4 @@ pub mod remote;
 pub mod spool;
 
 pub use client::{Producer, Way};
-pub use error::ProducerError;
+pub use error::{ProducerError, RemoteError};

@@ -20,7 +20,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-use crate::error::ProducerError;
+use crate::error::{ProducerError, RemoteError};
 
 /// Answers are ids and numbers.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
@@ -37,42 +37,6 @@ pub enum SettingsError {
     },
     #[error("the HTTP client cannot be set up")]
     Client(#[source] reqwest::Error),
-}
-
-/// Why a worker did not take the events.
-#[derive(Debug, Error)]
-pub enum RemoteError {
-    #[error("the worker that LANEKEEPER_URL names cannot be reached: nothing was enqueued")]
-    Unreachable(#[source] reqwest::Error),
-    #[error("the connection to the worker broke: the events may or may not have been appended")]
-    Broken(#[source] reqwest::Error),
-    #[error("the worker answered {status}: {detail}")]
-    Refused {
-        status: u16,
-        detail: String,
-        hint: Option<String>,
-        /// The events may have been appended all the same.
-        unknown: bool,
-    },
-    #[error("the worker's answer is not what Lanekeeper answers: see what LANEKEEPER_URL names")]
-    Foreign,
-}
-
-impl RemoteError {
-    pub fn is_outcome_unknown(&self) -> bool {
-        match self {
-            Self::Unreachable(_) => false,
-            Self::Broken(_) | Self::Foreign => true,
-            Self::Refused { unknown, .. } => *unknown,
-        }
-    }
-
-    pub fn advice(&self) -> Option<&str> {
-        match self {
-            Self::Refused { hint, .. } => hint.as_deref(),
-            _ => None,
-        }
-    }
 }
 
 /// A worker's HTTP API.

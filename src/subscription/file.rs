@@ -15,7 +15,7 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::section::Section;
-use super::{settings, value};
+use super::{limit, settings, value};
 
 /// What a file asks for.
 #[derive(Clone, Debug)]
@@ -191,7 +191,7 @@ impl<'t> Reader<'t> {
         let coalesce = section.take("coalesce", value::flag);
         let concurrency = section.take("concurrency", value::whole(1..=10_000));
         let history = section.take("history", value::flag);
-        let limits = section.limits();
+        let limits = limit::take(&mut section);
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
             .as_deref()

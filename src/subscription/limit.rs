@@ -1,6 +1,7 @@
 //! Reads a subscription's `limit`: one, or a list of them.
 
 use lanekeeper_core::bucket::Rate;
+use lanekeeper_core::subscription::limit::LIMIT;
 use lanekeeper_core::subscription::{Limit, Problem};
 use toml::de::DeValue;
 
@@ -10,8 +11,19 @@ use super::value;
 const MOST_LIMITS: usize = 8;
 const LONGEST_KEY: usize = 200;
 
+/// Takes the limits out of a section, one or a list of them, written `limit = …` or `[[section.limit]]`.
+pub(super) fn take(section: &mut Section<'_>) -> Vec<Limit> {
+    let Some(value) = section.remove(LIMIT) else {
+        return Vec::new();
+    };
+    let path = format!("{}.{LIMIT}", section.path);
+    let (limits, mut problems) = read(section.text, &path, value);
+    section.problems.append(&mut problems);
+    limits
+}
+
 /// Reads one limit, or a list of them.
-pub(super) fn read<'t>(
+fn read<'t>(
     text: &'t str,
     path: &str,
     value: &'t toml::Spanned<DeValue<'t>>,

@@ -1,13 +1,10 @@
 //! One table of the file while it is read: known keys are taken out of it, and what is left over
 //! is either the adapter's or wrong.
 
-use lanekeeper_core::subscription::limit::LIMIT;
-use lanekeeper_core::subscription::{Limit, Problem};
+use lanekeeper_core::subscription::Problem;
 use lanekeeper_core::toml_file::{Position, nearest};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use super::limit;
 
 /// A key that nobody has taken yet.
 pub(super) struct Entry<'t> {
@@ -17,8 +14,8 @@ pub(super) struct Entry<'t> {
 }
 
 pub(super) struct Section<'t> {
-    text: &'t str,
-    path: String,
+    pub(super) text: &'t str,
+    pub(super) path: String,
     offset: usize,
     entries: Vec<Entry<'t>>,
     /// The keys that were asked for: what a wrong one may have meant.
@@ -107,17 +104,6 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// Takes the limits, one or a list of them, written `limit = …` or `[[section.limit]]`.
-    pub(super) fn limits(&mut self) -> Vec<Limit> {
-        let Some(value) = self.remove(LIMIT) else {
-            return Vec::new();
-        };
-        let path = format!("{}.{LIMIT}", self.path);
-        let (limits, mut problems) = limit::read(self.text, &path, value);
-        self.problems.append(&mut problems);
-        limits
-    }
-
     /// Takes all that is left.
     pub(super) fn rest(&mut self) -> Vec<Entry<'t>> {
         std::mem::take(&mut self.entries)
@@ -162,7 +148,8 @@ impl<'t> Section<'t> {
         self.problems
     }
 
-    fn remove(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
+    /// Takes what an optional key has, to be read elsewhere.
+    pub(super) fn remove(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.known.push(key);
         let index = self.entries.iter().position(|entry| entry.name == key)?;
         Some(self.entries.remove(index).value)

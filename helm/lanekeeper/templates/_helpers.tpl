@@ -88,33 +88,126 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Of Jobs too, which hooks run before the release's ConfigMaps are there. */}}
-{{- define "lanekeeper.commonEnv" -}}
+{{/* A value in quotes of a connection string. Kubernetes reads $$ as one dollar sign. */}}
+{{- define "lanekeeper.quoted" -}}
+'{{ . | toString | replace "\\" "\\\\" | replace "'" "\\'" | replace "$" "$$" }}'
+{{- end }}
+
+{{/* The secret with the connection string of a container: empty where it is given by parts. Of [root, migrates]. */}}
+{{- define "lanekeeper.databaseSecret" -}}
+{{- $database := .root.Values.database }}
+{{- if .migrates }}{{ default $database.existingSecret $database.migrationExistingSecret }}{{ else }}{{ $database.existingSecret }}{{ end }}
+{{- end }}
+
+{{/* Where the database is. Of [root, migrates]; of Jobs too, which hooks run before the release's ConfigMaps are there. */}}
+{{- define "lanekeeper.databaseEnv" -}}
+{{- $database := .root.Values.database }}
+{{- if include "lanekeeper.databaseSecret" . }}
 - name: DATABASE_URL_FILE
   value: /etc/lanekeeper/database/url
-{{- if and .Values.database.caExistingSecret (not (dig "database" "sslrootcert" "" .Values.config)) }}
+{{- else }}
+{{- $user := $database.user }}
+{{- $secret := $database.passwordExistingSecret }}
+{{- $key := $database.passwordKey }}
+{{- if and .migrates $database.migrationUser }}
+{{- $user = $database.migrationUser }}
+{{- $secret = $database.migrationPasswordExistingSecret }}
+{{- $key = $database.migrationPasswordKey }}
+{{- end }}
+{{- $parts := list (printf "host=%s" (include "lanekeeper.quoted" $database.host)) (printf "port=%d" (int $database.port)) }}
+{{- $parts = append $parts (printf "dbname=%s" (include "lanekeeper.quoted" $database.name)) }}
+{{- $parts = append $parts (printf "user=%s" (include "lanekeeper.quoted" $user)) }}
+{{- with $database.sslmode }}{{ $parts = append $parts (printf "sslmode=%s" .) }}{{ end }}
+{{- if $secret }}
+{{- $parts = append $parts "password='$(PGPASSWORD)'" }}
+- name: PGPASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ $secret }}
+      key: {{ $key | quote }}
+{{- end }}
+- name: DATABASE_URL
+  value: {{ join " " $parts | quote }}
+{{- end }}
+{{- if and $database.caExistingSecret (not (dig "database" "sslrootcert" "" .root.Values.config)) }}
 - name: LANEKEEPER_DATABASE__SSLROOTCERT
-  value: {{ printf "/etc/lanekeeper/database-ca/%s" .Values.database.caKey }}
+  value: {{ printf "/etc/lanekeeper/database-ca/%s" $database.caKey }}
 {{- end }}
 {{- end }}
 
+{{/* The chart's variables (own, YAML) with the user's (extra, a list), which replace the chart's of the same name:
+a list with one name twice is refused by some and misread by others. */}}
+{{- define "lanekeeper.mergedEnv" -}}
+{{- $extra := dict }}
+{{- range .extra }}{{ $_ := set $extra .name . }}{{ end }}
+{{- $own := fromYamlArray .own }}
+{{- $names := list }}
+{{- range $own }}
+{{- $names = append $names .name }}
+{{ toYaml (list (get $extra .name | default .)) }}
+{{- end }}
+{{- range .extra }}
+{{- if not (has .name $names) }}
+{{ toYaml (list .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Of [root, migrates]. */}}
 {{- define "lanekeeper.jobEnv" -}}
-{{ include "lanekeeper.commonEnv" . }}
-{{- range $name, $value := fromYaml (include "lanekeeper.settings" .) }}
-- name: {{ $name }}
-  value: {{ $value | quote }}
+{{- $own := include "lanekeeper.databaseEnv" . }}
+{{- range $name, $value := fromYaml (include "lanekeeper.settings" .root) }}
+{{- $own = printf "%s\n- name: %s\n  value: %s" $own $name ($value | quote) }}
+{{- end }}
+{{- include "lanekeeper.mergedEnv" (dict "own" $own "extra" .root.Values.jobs.extraEnv) }}
+{{- end }}
+
+{{/* OTEL_RESOURCE_ATTRIBUTES is one variable: what the user has of it goes behind the chart's. */}}
+{{- define "lanekeeper.workerEnv" -}}
+{{- $own := include "lanekeeper.databaseEnv" (dict "root" . "migrates" false) }}
+{{- if .Values.redis.existingSecret }}
+{{- $own = printf "%s\n- name: REDIS_URL_FILE\n  value: /etc/lanekeeper/redis/url" $own }}
+{{- end }}
+{{- $attributes := dict }}
+{{- if .Values.otlp.endpoint }}
+{{- range $name, $field := dict "POD_NAME" "metadata.name" "POD_NAMESPACE" "metadata.namespace" }}
+{{- $own = printf "%s\n- name: %s\n  valueFrom: {fieldRef: {fieldPath: %s}}" $own $name $field }}
+{{- end }}
+{{- $attributes = dict "service.instance.id" "$(POD_NAME)" "k8s.pod.name" "$(POD_NAME)" "k8s.namespace.name" "$(POD_NAMESPACE)" }}
+{{- end }}
+{{- $pairs := list }}
+{{- range $name, $value := merge (deepCopy .Values.otlp.resourceAttributes) $attributes }}
+{{- $pairs = append $pairs (printf "%s=%s" $name $value) }}
+{{- end }}
+{{- $extra := list }}
+{{- range .Values.extraEnv }}
+{{- if and $pairs (eq .name "OTEL_RESOURCE_ATTRIBUTES") }}
+{{- if or .value .valueFrom }}
+{{- $extra = append $extra (merge (dict "name" "EXTRA_RESOURCE_ATTRIBUTES") .) }}
+{{- $pairs = append $pairs "$(EXTRA_RESOURCE_ATTRIBUTES)" }}
+{{- end }}
+{{- else }}
+{{- $extra = append $extra . }}
+{{- end }}
+{{- end }}
+{{- include "lanekeeper.mergedEnv" (dict "own" $own "extra" $extra) }}
+{{- if $pairs }}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: {{ join "," $pairs | quote }}
 {{- end }}
 {{- end }}
 
-{{/* A list of [secret, key]. */}}
+{{/* Of [root, secret, key]; nothing of the secret where the database is given by parts. */}}
 {{- define "lanekeeper.databaseVolume" -}}
+{{- with .secret }}
 - name: database
   secret:
-    secretName: {{ .secret }}
+    secretName: {{ . }}
     defaultMode: 0440
     items:
-      - key: {{ .key }}
+      - key: {{ $.key }}
         path: url
+{{- end }}
 {{- with .root.Values.database.caExistingSecret }}
 - name: database-ca
   secret:
@@ -123,14 +216,38 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* Of [root, migrates]. */}}
 {{- define "lanekeeper.databaseMounts" -}}
-- name: database
+{{- $own := and .migrates (eq .root.Values.migrations.mode "initContainer") .root.Values.database.migrationExistingSecret }}
+{{- if include "lanekeeper.databaseSecret" . }}
+- name: {{ ternary "migration-database" "database" (not (empty $own)) }}
   mountPath: /etc/lanekeeper/database
   readOnly: true
-{{- if .Values.database.caExistingSecret }}
+{{- end }}
+{{- if .root.Values.database.caExistingSecret }}
 - name: database-ca
   mountPath: /etc/lanekeeper/database-ca
   readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* A list of volumes without those of a name that came before. */}}
+{{- define "lanekeeper.volumes" -}}
+{{- $names := list }}
+{{- range . }}
+{{- if not (has .name $names) }}
+{{- $names = append $names .name }}
+{{ toYaml (list .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Containers of the user: what they leave out of their security is as in the chart's own. */}}
+{{- define "lanekeeper.containers" -}}
+{{- $security := fromYaml (include "lanekeeper.containerSecurity" .) }}
+{{- range . }}
+{{- $own := mergeOverwrite (deepCopy $security) (deepCopy (default dict .securityContext)) }}
+{{ toYaml (list (mergeOverwrite (deepCopy .) (dict "securityContext" $own))) }}
 {{- end }}
 {{- end }}
 
@@ -161,6 +278,13 @@ imagePullSecrets:
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -176,27 +300,85 @@ name: migrate
 image: {{ include "lanekeeper.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args: [migrate]
+{{- with .Values.jobs.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 env:
-  {{- include "lanekeeper.jobEnv" . | nindent 2 }}
+  {{- include "lanekeeper.jobEnv" (dict "root" . "migrates" true) | trim | nindent 2 }}
 securityContext:
   {{- include "lanekeeper.containerSecurity" . | nindent 2 }}
 {{- with .Values.migrations.resources }}
 resources:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with include "lanekeeper.migrateMounts" . | trim }}
 volumeMounts:
-  {{- if and (eq .Values.migrations.mode "initContainer") .Values.database.migrationExistingSecret }}
-  - name: migration-database
-    mountPath: /etc/lanekeeper/database
-    readOnly: true
-  {{- if .Values.database.caExistingSecret }}
-  - name: database-ca
-    mountPath: /etc/lanekeeper/database-ca
-    readOnly: true
+  {{- . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "lanekeeper.migrateMounts" -}}
+{{ include "lanekeeper.databaseMounts" (dict "root" . "migrates" true) }}
+{{- with .Values.jobs.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "lanekeeper.workerMounts" -}}
+{{ include "lanekeeper.databaseMounts" (dict "root" . "migrates" false) }}
+{{- if .Values.redis.existingSecret }}
+- name: redis
+  mountPath: /etc/lanekeeper/redis
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "lanekeeper.workerVolumes" -}}
+{{ include "lanekeeper.databaseVolume" (dict "root" . "secret" .Values.database.existingSecret "key" .Values.database.key) }}
+{{ include "lanekeeper.migrationVolume" . }}
+{{- if .Values.redis.existingSecret }}
+- name: redis
+  secret:
+    secretName: {{ .Values.redis.existingSecret }}
+    defaultMode: 0440
+    items:
+      - key: {{ .Values.redis.key }}
+        path: url
+{{- end }}
+{{- $extra := .Values.extraVolumes }}
+{{- if eq .Values.migrations.mode "initContainer" }}{{ $extra = concat $extra .Values.jobs.extraVolumes }}{{ end }}
+{{ include "lanekeeper.volumes" $extra }}
+{{- end }}
+
+{{/* Of the Job that migrates. */}}
+{{- define "lanekeeper.migrateVolumes" -}}
+{{- $secret := include "lanekeeper.databaseSecret" (dict "root" . "migrates" true) }}
+{{- $key := ternary .Values.database.migrationKey .Values.database.key (ne "" .Values.database.migrationExistingSecret) }}
+{{ include "lanekeeper.databaseVolume" (dict "root" . "secret" $secret "key" $key) }}
+{{ include "lanekeeper.volumes" .Values.jobs.extraVolumes }}
+{{- end }}
+
+{{/* Annotations of a Job (own, a dictionary) with the user's over them. */}}
+{{- define "lanekeeper.jobAnnotations" -}}
+{{ toYaml (mergeOverwrite .own .root.Values.commonAnnotations .root.Values.jobs.annotations) }}
+{{- end }}
+
+{{/* What the pods of both Jobs are labelled with. Of [root, component]. */}}
+{{- define "lanekeeper.jobPodMetadata" -}}
+labels:
+  {{- include "lanekeeper.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: {{ .component }}
+  {{- with merge (deepCopy .root.Values.jobs.podLabels) .root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
-  {{- else }}
-  {{- include "lanekeeper.databaseMounts" . | nindent 2 }}
-  {{- end }}
+{{- with .root.Values.jobs.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* Of pods that migrate in an init container under a role of its own. */}}

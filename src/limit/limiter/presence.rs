@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{HORIZON, Limiter, Mode, locked};
-use crate::link::{Link, LinkError, PRESENT, RedisSettings};
+use crate::link::{Link, PRESENT};
+use crate::settings::{LinkError, RedisSettings};
 
 /// Between two signs of life at Redis.
 const BEAT: Duration = Duration::from_millis(250);

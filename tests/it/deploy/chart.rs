@@ -5,6 +5,7 @@ use std::fs::read_to_string;
 use std::time::Duration;
 
 use lanekeeper_config::Config;
+use lanekeeper_postgres::connection::{ConnectionString, SslMode};
 use serde_json::Value;
 
 use crate::document::repository;
@@ -79,6 +80,45 @@ fn the_schema_has_every_setting_of_a_worker_and_no_other() {
         })
         .collect();
     assert_eq!(known, settings);
+}
+
+/// What the chart makes of a database by parts, as scripts/deploy/check.py finds it rendered.
+fn connection_string_of_parts() -> String {
+    let checks = read_to_string(repository("scripts/deploy/check.py")).unwrap();
+    let (_, rest) = checks.split_once("    string = r\"").unwrap();
+    rest.split_once("\"\n").unwrap().0.to_owned()
+}
+
+#[test]
+fn a_database_by_parts_is_the_one_that_was_meant_whatever_the_password_has_but_quotes_and_backslashes()
+ {
+    let parts = connection_string_of_parts();
+    let with = |password: &str| {
+        let text = parts.replace("$(PGPASSWORD)", password);
+        assert_ne!(text, parts);
+        text.parse::<ConnectionString>()
+    };
+    for password in [
+        "simple",
+        "p@ss/w:rd?&#%41",
+        " a b=c ",
+        "$(HOME)",
+        "\"",
+        "ÄÖ",
+        "",
+    ] {
+        let read = with(password).unwrap();
+        assert_eq!(read.driver.get_password(), Some(password.as_bytes()));
+        assert_eq!(read.driver.get_hosts().len(), 2);
+        assert_eq!(read.driver.get_ports(), [5432]);
+        assert_eq!(read.driver.get_dbname(), Some("app's"));
+        assert_eq!(read.driver.get_user(), Some(r"me\you"));
+        assert_eq!(read.ssl.mode, Some(SslMode::VerifyFull));
+    }
+    // values.yaml says so of these; the former ends the start, and the latter is refused by the server.
+    assert!(with("it's").is_err());
+    let read = with(r"a\b").unwrap();
+    assert_eq!(read.driver.get_password(), Some(&b"ab"[..]));
 }
 
 /// Paths of keys in block style, as values.yaml is written: (depth of the line, key) for each.

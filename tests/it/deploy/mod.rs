@@ -3,6 +3,7 @@
 
 mod chart;
 mod health;
+mod installations;
 mod monitoring;
 mod settings;
 mod upgrade;

@@ -155,6 +155,32 @@ fn what_the_compose_file_mounts_is_there() {
 }
 
 #[test]
+fn every_port_of_the_compose_file_is_on_loopback_and_can_be_another() {
+    let compose = read(COMPOSE);
+    let ports: Vec<&str> = compose
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("ports: "))
+        .collect();
+    assert_eq!(ports.len(), 5, "{ports:?}");
+    let mut variables = BTreeSet::new();
+    for port in ports {
+        let (variable, rest) = port
+            .strip_prefix("[\"127.0.0.1:${")
+            .and_then(|rest| rest.split_once(":-"))
+            .unwrap_or_else(|| panic!("{port}"));
+        // One of ours that is no setting ends each program that is started in the same environment.
+        assert!(!variable.starts_with("LANEKEEPER_"), "{port}");
+        assert!(variables.insert(variable), "{port}");
+        let (default, inside) = rest.split_once("}:").unwrap();
+        assert_eq!(format!("{default}\"]"), inside, "{port}");
+    }
+    let head = compose.split_once("name: ").unwrap().0;
+    for variable in variables {
+        assert!(head.contains(variable), "{variable}");
+    }
+}
+
+#[test]
 fn what_is_deployed_has_the_version_of_the_program() {
     let version = env!("CARGO_PKG_VERSION");
     for (path, text) in [
@@ -178,6 +204,13 @@ fn the_images_dependency_layer_stands_in_for_every_target_of_cargo() {
     let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
     let members = manifest["workspace"]["members"].as_array().unwrap();
     for member in members.iter().map(|member| member.as_str().unwrap()) {
+        // Those below src come with it, and keep their manifests there.
+        if member == "src/*" {
+            for needed in ["COPY src src", "! -name Cargo.toml -delete", "src/*/"] {
+                assert!(dockerfile.contains(needed), "{needed}");
+            }
+            continue;
+        }
         for needed in [
             format!("COPY {member}/Cargo.toml {member}/"),
             format!("{member}/src/lib.rs"),

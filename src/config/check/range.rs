@@ -1,7 +1,7 @@
 //! The range of every number.
 
-use super::Config;
-use super::check::Check;
+use super::Check;
+use crate::Config;
 
 const DAY_MS: u64 = 86_400_000;
 const MEBIBYTE: u64 = 1024 * 1024;

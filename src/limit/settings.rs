@@ -1,0 +1,39 @@
+//! Where Redis is, and what can go wrong on the way to it.
+
+use std::time::Duration;
+
+use lanekeeper_secret::Secret;
+use redis::RedisError;
+
+/// Where the shared limits are kept.
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// One address or several, separated by commas: of a server, of nodes of a cluster, or of sentinels.
+    pub url: Secret,
+    /// The addresses are sentinels, and this is what they call the master.
+    pub sentinel: Option<String>,
+    /// What every key begins with; installations that share it share their limits.
+    pub prefix: String,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error("redis.url is no address of a Redis server")]
+    Url(#[source] RedisError),
+    #[error("cannot connect to Redis")]
+    Connect(#[source] RedisError),
+    #[error("Redis does not answer while {0}")]
+    Silent(&'static str),
+    #[error("Redis refused {0}")]
+    Refused(&'static str, #[source] RedisError),
+    #[error("the nodes of the Redis cluster sent each other {0} times and none has the limits")]
+    Redirected(usize),
+    #[error("the sentinel knows no master named {0:?}")]
+    NoMaster(String),
+    #[error("the server that the sentinel names is no master")]
+    NotMaster,
+    #[error("Redis' clock is not where it was a moment ago")]
+    Clock,
+}
