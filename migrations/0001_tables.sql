@@ -122,7 +122,7 @@ CREATE TABLE lanekeeper.session (
     stream_id     int NOT NULL REFERENCES lanekeeper.stream,
     name          text NOT NULL,
     -- The stream's at the time when lanes were last added. -1: expiring, the lanes are about to go. -2: dormant, they
-    -- are gone. See functions/maintenance/rest_sessions.sql.
+    -- are gone. See functions/maintenance/expire_sessions.sql.
     lanes_version bigint NOT NULL,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The day of the session's newest event, written by the first append of a day. NULL where it is not known; later
@@ -242,7 +242,7 @@ CREATE TABLE lanekeeper.ready (
     -- cursor is. NULL where that is not known.
     day        date,
     -- The ctid of the lane's progress when the entry was made, a hint. NULL where that is not known.
-    progress_place tid,
+    progress_ctid tid,
     PRIMARY KEY (route, priority, due_at, id)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
@@ -445,9 +445,9 @@ CREATE TABLE lanekeeper.stream_change (
     barrier    xid8 NOT NULL DEFAULT pg_current_xact_id(),
     -- When the next scan begins. Before the last one there are others, ever less often: an unrelated transaction may
     -- hold up the barrier.
-    walk_at    timestamptz NOT NULL DEFAULT clock_timestamp() + interval '1 s',
+    scan_at    timestamptz NOT NULL DEFAULT clock_timestamp() + interval '1 s',
     -- The last session of the scan that is under way.
-    walked_to  bigint,
+    scanned_to  bigint,
     -- That scan left out a session whose append lock was taken.
     passed_over boolean NOT NULL DEFAULT false,
     PRIMARY KEY (stream_id, xact),
@@ -456,22 +456,22 @@ CREATE TABLE lanekeeper.stream_change (
 
 -- Days of the log that are about to be dropped. Their sessions' last seqs were written by `xact`: see
 -- functions/maintenance/drop_event_partition.sql.
-CREATE TABLE lanekeeper.leaving_day (
+CREATE TABLE lanekeeper.expiring_day (
     day  date PRIMARY KEY,
     xact xid8 NOT NULL
 );
 
--- Sessions whose lanes are about to go: see functions/maintenance/rest_sessions.sql.
-CREATE TABLE lanekeeper.leaving_session (
+-- Sessions whose lanes are about to go: see functions/maintenance/expire_sessions.sql.
+CREATE TABLE lanekeeper.expiring_session (
     session_id bigint PRIMARY KEY,
     xact       xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
-CREATE INDEX leaving_session_by_xact ON lanekeeper.leaving_session (xact);
+CREATE INDEX expiring_session_by_xact ON lanekeeper.expiring_session (xact);
 
 -- How far the present round over all sessions has come; 0 between two rounds.
 CREATE TABLE lanekeeper.session_round (
     single    boolean PRIMARY KEY DEFAULT true,
-    walked_to bigint NOT NULL DEFAULT 0,
+    scanned_to bigint NOT NULL DEFAULT 0,
     begun_at  timestamptz NOT NULL DEFAULT '-infinity',
     CONSTRAINT one_row CHECK (single)
 );
@@ -484,13 +484,13 @@ INSERT INTO lanekeeper.session_round DEFAULT VALUES;
 CREATE TABLE lanekeeper.archived_day (
     day         date NOT NULL,
     -- The file, as the worker that wrote it calls it.
-    place       text NOT NULL,
+    location    text NOT NULL,
     events      bigint NOT NULL,
     bytes       bigint NOT NULL,
     archived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- When it left the log.
     dropped_at  timestamptz,
-    PRIMARY KEY (day, place, archived_at),
+    PRIMARY KEY (day, location, archived_at),
     CONSTRAINT something_was_archived CHECK (events > 0 AND bytes > 0)
 );
 CREATE UNIQUE INDEX archived_day_in_log ON lanekeeper.archived_day (day) WHERE dropped_at IS NULL;
@@ -522,8 +522,8 @@ REVOKE ALL ON lanekeeper.token FROM PUBLIC;
 CREATE TABLE lanekeeper.sent_message (
     subscription_id int NOT NULL,
     session_id      bigint NOT NULL,
-    -- Where it was sent: a chat, and a topic or thread in it.
-    place           text NOT NULL,
+    -- The platform's name of the chat, with a topic or thread in it.
+    chat            text NOT NULL,
     -- Events with one key are versions of one message.
     key             text NOT NULL,
     -- A long text is several messages.
@@ -531,10 +531,10 @@ CREATE TABLE lanekeeper.sent_message (
     -- What the platform calls it.
     reference       text NOT NULL,
     sent_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (subscription_id, session_id, place, key, part),
+    PRIMARY KEY (subscription_id, session_id, chat, key, part),
     CONSTRAINT part_is_not_negative CHECK (part >= 0),
     CONSTRAINT sent_texts_are_bounded CHECK (
-        octet_length(place) <= 1024 AND octet_length(key) <= 1024 AND octet_length(reference) <= 1024)
+        octet_length(chat) <= 1024 AND octet_length(key) <= 1024 AND octet_length(reference) <= 1024)
 );
 
 CREATE INDEX sent_message_by_age ON lanekeeper.sent_message (sent_at);

@@ -1,6 +1,6 @@
 //! Dead letters that an operator has delivered again, and what must come of them.
 //!
-//! Sources: `requeue_dead_letters`, `replace_letters` and `settle_letters` in `migrations/functions/dead_letter`,
+//! Sources: `requeue_dead_letters`, `update_requeued` and `settle_requeued` in `migrations/functions/dead_letter`,
 //! `Runner::letters` of `src/engine/lane.rs`. Left out: `drop_dead_letter`, and a second dead letter of a lane.
 //!
 //! A lane reads its letter over another connection than the one that has its lock; the letter changes under that

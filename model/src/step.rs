@@ -94,7 +94,7 @@ pub enum Step {
     Unlock(usize, usize),
     /// The deletion of the claim's row, where it is a step of its own.
     Forget(usize, usize),
-    /// `lanekeeper.mark`: the token is replaced by one due at the lock time-out.
+    /// `lanekeeper.record_in_flight`: the token is replaced by one due at the lock time-out.
     Mark(usize, usize),
 
     // ── Time ─────────────────────────────────────────────────────────────────────────────────────

@@ -60,7 +60,7 @@ fn list(differences: &[Difference], output: Output) -> Result<ExitCode, Failure>
     match output {
         Output::Json => differences.iter().try_for_each(output::json_line)?,
         Output::Text if differences.is_empty() => {
-            output::line("the schema is the one of this release".to_owned())?;
+            output::line("the schema is the one of this release")?;
         }
         Output::Text => differences
             .iter()

@@ -96,7 +96,7 @@ impl Reader {
         // 1 to 4 are taken by functions: partitions, retention, what applies left to finish, the recent part.
         let locked: bool = client
             .query_one(
-                "SELECT pg_try_advisory_lock(lanekeeper.housekeeping_lock(5))",
+                "SELECT pg_try_advisory_lock(lanekeeper.maintenance_lock(5))",
                 &[],
             )
             .await

@@ -51,7 +51,7 @@ pub async fn run(
     let row = client
         .query_one(
             "SELECT partitions_created, partitions_dropped, partitions_kept, keys_forgotten
-             FROM lanekeeper.keep_house($1, $2, $3)",
+             FROM lanekeeper.maintain_log($1, $2, $3)",
             &[&retention_days, &dedupe_days, &archived],
         )
         .await
@@ -177,8 +177,8 @@ pub async fn rest_sessions(client: &Client, days: i32, sessions: i32) -> Result<
         .await
         .map_err(StoreError::on("putting sessions to rest"))?;
     Ok(Rest {
-        marked: row.get("marked"),
-        rested: row.get("rested"),
+        marked: row.get("expiring"),
+        rested: row.get("dormant"),
         more: row.get("more"),
     })
 }
@@ -218,7 +218,7 @@ pub async fn finish_changes(client: &Client, sessions: i32) -> Result<Turn, Stor
     Ok(Turn {
         unfinished: row.get("unfinished"),
         more: row.get("more"),
-        sessions_walked: row.get("sessions_walked"),
+        sessions_walked: row.get("sessions_scanned"),
         lanes_woken: row.get("lanes_woken"),
     })
 }

@@ -121,7 +121,7 @@ async fn the_documented_grants_let_a_producer_enqueue_and_nothing_more() {
         "DELETE FROM lanekeeper.subscription",
         "SELECT lanekeeper.change_lane(1, 'skip')",
         "SELECT lanekeeper.pause_subscription('audit', 'no')",
-        "SELECT lanekeeper.keep_house(1, 1)",
+        "SELECT lanekeeper.maintain_log(1, 1)",
     ] {
         let error = client.batch_execute(more).await.unwrap_err();
         assert_eq!(
@@ -158,7 +158,7 @@ async fn a_message_is_seen_from_the_second_time_on_and_forgotten_after_seven_day
         client
             .batch_execute(&format!(
                 "UPDATE lanekeeper.seen_message SET seen_at = clock_timestamp() - interval '{age}';
-                 SELECT lanekeeper.keep_house(7, 30)"
+                 SELECT lanekeeper.maintain_log(7, 30)"
             ))
             .await
             .unwrap();

@@ -80,7 +80,7 @@ BEGIN
         -- The end of an earlier turn may come late, behind the beginning of the next.
         IF NOT v_running OR v_turn_id IS NULL OR v.turn_id IS NULL OR v_turn_id = v.turn_id THEN
             IF NOT v_running AND v_turn_id IS NOT NULL AND v_turn_id IS DISTINCT FROM v.turn_id THEN
-                -- Only its end was reported, as by agents that tell of nothing else.
+                -- Only its end was reported, as by agents that report nothing else.
                 v.turn := v.turn + 1;
                 v.turn_started_at := NULL;
             END IF;

@@ -56,11 +56,11 @@ DECLARE
     v_today         date;
     v_day           date;
     v_prev_priority smallint;
-    -- Some lane may have nobody to notice the event.
-    v_look          boolean;
+    -- Some lane may need a ready entry.
+    v_check_lanes   boolean;
     -- The newest event is of a day before today, or there is none.
     v_other_day     boolean;
-    -- Nothing is left of the session in the log: a lane may be behind its last seq, and idle.
+    -- Nothing is left of the session in the log: a lane's cursor may be before its last seq, and the lane idle.
     v_bare          boolean;
     -- The snapshot may be older than the append lock, and miss what was appended before it.
     v_fixed         boolean;
@@ -69,9 +69,9 @@ DECLARE
     v_first_id      uuid;
     v_first_seq     bigint;
 BEGIN
-    -- The lock is the last thing that happens to the one row. What is read here may be older than it, and
-    -- may be: a session is never renamed or removed, whoever takes its lanes away waits until no snapshot
-    -- is as old as this one, and lanes that it got meanwhile are read below.
+    -- The lock is the last thing that happens to the one row. What is read here may be older than the lock. That
+    -- is harmless: a session is never renamed or removed, maintenance removes its lanes only when no snapshot is as
+    -- old as this one, and lanes that it got meanwhile are read below.
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
     SELECT s.session_id, enqueue.message_id,
@@ -110,7 +110,7 @@ BEGIN
                           OR NOT l.plain AND e.seq - p.cursor < lanekeeper.filter_look_back())
                    FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
                    ORDER BY p.version DESC LIMIT 1))
-    INTO seq, v_day, v_prev_priority, duplicate, message_id, v_look
+    INTO seq, v_day, v_prev_priority, duplicate, message_id, v_check_lanes
     FROM lanekeeper.recent_event AS e
     WHERE e.session_id = v_session_id AND e.day >= v_today
     ORDER BY e.seq DESC LIMIT 1;
@@ -127,17 +127,17 @@ BEGIN
             -- The session's first event, or its first of the day.
             SELECT n.seq + 1, n.day, n.priority, false, true,
                    coalesce(v_given_id, lanekeeper.message_id(v_now, gen_random_uuid()))
-            INTO seq, v_day, v_prev_priority, duplicate, v_look, message_id
+            INTO seq, v_day, v_prev_priority, duplicate, v_check_lanes, message_id
             FROM lanekeeper.newest_event(v_session_id, v_today) AS n;
             -- An event that is in the log is of another day, or it would have been found above. Not in one expression
-            -- with the look at the log, which locks every partition.
+            -- with the read of the log, which locks every partition.
             IF seq > 1 AND v_day = v_today THEN
                 v_bare := NOT EXISTS (SELECT FROM lanekeeper.event AS e WHERE e.session_id = v_session_id);
             END IF;
         END IF;
         IF v_fixed THEN
             PERFORM lanekeeper.refuse_stale_snapshot(v_session_id, seq, v_day, v_today);
-            v_look := true;
+            v_check_lanes := true;
         END IF;
         -- Only ids that the producer chose can come twice.
         IF v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
@@ -168,19 +168,19 @@ BEGIN
     VALUES (v_session_id, enqueue.seq, v_day, enqueue.priority, v_size, v_now,
             message_id, enqueue.event_type, v_payload, nullif(enqueue.headers, '{}'));
 
-    IF v_look THEN
-        -- A token for each lane that has nobody to notice the event: see ARCHITECTURE.md, "Idle lanes".
-        INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day, progress_place)
-        -- Due from now on, when the transaction has its number: see src/engine/behind.rs.
+    IF v_check_lanes THEN
+        -- A ready entry for each lane that nothing else would make look at the event: see the head.
+        INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day, progress_ctid)
+        -- Due from now on, when the transaction has its number: low-water marks count on it (first_ready_entries).
         SELECT l.route, enqueue.priority, clock_timestamp(), l.lane_id, v_session_id, enqueue.session,
-               CASE WHEN p.cursor >= enqueue.seq - 1 THEN v_day END, p.place
+               CASE WHEN p.cursor >= enqueue.seq - 1 THEN v_day END, p.progress_ctid
         FROM lanekeeper.lane AS l
         CROSS JOIN LATERAL (
             SELECT s.events FROM lanekeeper.subscription AS s
             WHERE s.subscription_id = l.subscription_id AND s.removed_at IS NULL OFFSET 0
         ) AS s
         CROSS JOIN LATERAL (
-            SELECT p.cursor, p.cursor_day, p.parked_at, p.ctid AS place
+            SELECT p.cursor, p.cursor_day, p.parked_at, p.ctid AS progress_ctid
             FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
             ORDER BY p.version DESC LIMIT 1
         ) AS p

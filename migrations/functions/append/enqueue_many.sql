@@ -23,8 +23,8 @@ DECLARE
     v_bad           bigint;
     v_one_by_one    boolean;
     v_prioritised   boolean;
-    -- Of each event: its session's place in v_names, and its number among that session's events.
-    v_places        int[];
+    -- Of each event: its session's ord in v_names, and its number among that session's events.
+    v_session_ords  int[];
     v_nths          int[];
     -- Of each session, in the order of names. v_before: as found at first, NULL where it was not there.
     v_names         text[];
@@ -38,7 +38,7 @@ DECLARE
     -- Some session stands at another version than the stream.
     v_stale         boolean;
     v_lack          bigint[];
-    -- Sessions of which nothing is left in the log: a lane may be behind their last seq, and idle.
+    -- Sessions of which nothing is left in the log: a lane's cursor may be before their last seq, and the lane idle.
     v_bare          bigint[];
     -- Sessions without an event of today.
     v_other_day     bigint[];
@@ -58,12 +58,12 @@ BEGIN
            bool_or(i.named) OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable'),
            bool_or(i.prioritised),
            -- Each in an order of its own: from PostgreSQL 16 on, one aggregate's order becomes that of all.
-           array_agg(i.place ORDER BY i.ord), array_agg(i.nth ORDER BY i.ord),
-           array_agg(i.name ORDER BY i.place) FILTER (WHERE i.nth = 1)
-    INTO v_bad, v_one_by_one, v_prioritised, v_places, v_nths, v_names
+           array_agg(i.session_ord ORDER BY i.ord), array_agg(i.nth ORDER BY i.ord),
+           array_agg(i.name ORDER BY i.session_ord) FILTER (WHERE i.nth = 1)
+    INTO v_bad, v_one_by_one, v_prioritised, v_session_ords, v_nths, v_names
     FROM (
         SELECT i.ord, i.name, i.bad, i.named, i.prioritised,
-               dense_rank() OVER (ORDER BY i.name)::int AS place,
+               dense_rank() OVER (ORDER BY i.name)::int AS session_ord,
                row_number() OVER (PARTITION BY i.name ORDER BY i.ord)::int AS nth
         FROM (
             SELECT i.ord, (i.e ->> 'session') COLLATE "C" AS name,
@@ -91,8 +91,8 @@ BEGIN
     IF v_names IS NULL THEN
         RETURN;
     END IF;
-    -- All creations come before the first lock, each in the order of names: whoever waits for a creation
-    -- holds no lock that its creator could want.
+    -- All creations come before the first lock, each in the order of names: a call that waits for a creation
+    -- holds no lock that the creator may need.
     LOOP
         SELECT array_agg(s.session_id ORDER BY n.ord), coalesce(bool_or(s.lanes_version <> v_stream_lanes), false)
         INTO v_ids, v_stale
@@ -202,20 +202,20 @@ BEGIN
     RETURN QUERY
     INSERT INTO lanekeeper.event AS e
         (session_id, seq, day, priority, size, created_at, message_id, event_type, payload, headers)
-    SELECT v_ids[i.place], v_newest[i.place] + i.nth, v_days[i.place],
+    SELECT v_ids[i.session_ord], v_newest[i.session_ord] + i.nth, v_days[i.session_ord],
            coalesce((i.e ->> 'priority')::smallint, 0::smallint),
            CASE WHEN octet_length(t.payload) <= v_max_bytes THEN octet_length(t.payload)
                 ELSE lanekeeper.refuse_size(i.ord, octet_length(t.payload), v_max_bytes) END,
            v_now, lanekeeper.bulk_message_id(v_now, i.ord, v_salt), i.e ->> 'event_type', t.payload,
            nullif(nullif(i.e -> 'headers', '{}'), 'null')
     FROM ROWS FROM (
-        jsonb_array_elements(enqueue_many.events), unnest(v_places), unnest(v_nths)
-    ) WITH ORDINALITY AS i (e, place, nth, ord)
+        jsonb_array_elements(enqueue_many.events), unnest(v_session_ords), unnest(v_nths)
+    ) WITH ORDINALITY AS i (e, session_ord, nth, ord)
     -- OFFSET 0: rendered once.
     CROSS JOIN LATERAL (SELECT (i.e -> 'payload')::text AS payload OFFSET 0) AS t
     RETURNING e.message_id, e.seq, false;
 
-    -- As in the single call: lanes that may have nobody to notice the events are looked at.
+    -- As in the single call: only where some lane may need a ready entry are subscriptions read.
     IF v_bare IS NULL AND NOT v_prioritised AND NOT EXISTS (
         SELECT FROM unnest(v_ids, v_newest, v_priorities) AS u (session_id, newest, priority)
         CROSS JOIN LATERAL (
@@ -230,21 +230,21 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day, progress_place)
-    SELECT l.route, a.priority, clock_timestamp(), l.lane_id, u.session_id, v_names[a.place],
-           CASE WHEN p.cursor >= u.newest THEN v_days[a.place] END, p.place
+    INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day, progress_ctid)
+    SELECT l.route, a.priority, clock_timestamp(), l.lane_id, u.session_id, v_names[a.session_ord],
+           CASE WHEN p.cursor >= u.newest THEN v_days[a.session_ord] END, p.progress_ctid
     FROM (
-        SELECT i.place, max(i.priority) AS priority, array_agg(DISTINCT i.event_type) AS types, count(*) AS events
+        SELECT i.session_ord, max(i.priority) AS priority, array_agg(DISTINCT i.event_type) AS types, count(*) AS events
         FROM (
-            SELECT i.place, coalesce((i.e ->> 'priority')::smallint, 0::smallint) AS priority,
+            SELECT i.session_ord, coalesce((i.e ->> 'priority')::smallint, 0::smallint) AS priority,
                    i.e ->> 'event_type' AS event_type
-            FROM ROWS FROM (jsonb_array_elements(enqueue_many.events), unnest(v_places)) AS i (e, place)
+            FROM ROWS FROM (jsonb_array_elements(enqueue_many.events), unnest(v_session_ords)) AS i (e, session_ord)
             OFFSET 0
         ) AS i
-        GROUP BY i.place
+        GROUP BY i.session_ord
     ) AS a
     CROSS JOIN LATERAL (
-        SELECT v_ids[a.place] AS session_id, v_newest[a.place] AS newest, v_priorities[a.place] AS priority OFFSET 0
+        SELECT v_ids[a.session_ord] AS session_id, v_newest[a.session_ord] AS newest, v_priorities[a.session_ord] AS priority OFFSET 0
     ) AS u
     CROSS JOIN LATERAL (
         SELECT l.lane_id, l.route, l.subscription_id, l.plain FROM lanekeeper.lane AS l
@@ -255,7 +255,7 @@ BEGIN
         WHERE s.subscription_id = l.subscription_id AND s.removed_at IS NULL OFFSET 0
     ) AS s
     CROSS JOIN LATERAL (
-        SELECT p.cursor, p.cursor_day, p.parked_at, p.ctid AS place
+        SELECT p.cursor, p.cursor_day, p.parked_at, p.ctid AS progress_ctid
         FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
         ORDER BY p.version DESC LIMIT 1
     ) AS p

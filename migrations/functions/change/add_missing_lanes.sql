@@ -23,7 +23,7 @@ BEGIN
     SELECT array_agg(u.session_id) INTO v_lacking
     FROM unnest(p_session_ids) AS u (session_id)
     JOIN lanekeeper.session AS n ON n.session_id = u.session_id
-    -- A session at rest has no event that a lane would be for.
+    -- A dormant session has no event that a lane would be for.
     WHERE n.lanes_version <> -2 AND EXISTS (
         SELECT FROM lanekeeper.subscription AS s
         WHERE s.stream_id = p_stream_id AND s.removed_at IS NULL

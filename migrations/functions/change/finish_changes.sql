@@ -25,7 +25,7 @@
 CREATE OR REPLACE FUNCTION lanekeeper.finish_changes(
     IN p_sessions int,
     OUT unfinished bigint, OUT more boolean,
-    OUT sessions_walked bigint, OUT lanes_woken bigint
+    OUT sessions_scanned bigint, OUT lanes_woken bigint
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
@@ -37,48 +37,48 @@ DECLARE
     v_last   bigint;
     v_done   record;
 BEGIN
-    unfinished := 0; more := false; sessions_walked := 0; lanes_woken := 0;
+    unfinished := 0; more := false; sessions_scanned := 0; lanes_woken := 0;
     IF NOT EXISTS (SELECT FROM lanekeeper.stream_change) THEN
         RETURN;
     END IF;
-    IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(3)) THEN
+    IF NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(3)) THEN
         SELECT count(*) INTO unfinished FROM lanekeeper.stream_change;
         RETURN;
     END IF;
 
     SELECT array_agg(c.barrier) INTO v_over FROM lanekeeper.stream_change AS c
     WHERE c.stage = 'transactions' AND lanekeeper.over_before(c.barrier);
-    -- Before anything is written: whoever wrote by an old look had a number by the end of it, and this
+    -- Before anything is written: a transaction that wrote by an old snapshot had its number by then, and this
     -- transaction's own, which is the next barrier, must be later.
     IF pg_current_xact_id_if_assigned() IS NULL THEN
         SELECT array_agg(c.barrier) INTO v_seen FROM lanekeeper.stream_change AS c
         WHERE c.stage = 'snapshots' AND lanekeeper.seen_by_every_snapshot(c.barrier);
     END IF;
-    UPDATE lanekeeper.stream_change AS c SET stage = 'last', walked_to = 0, passed_over = false
+    UPDATE lanekeeper.stream_change AS c SET stage = 'last', scanned_to = 0, passed_over = false
     WHERE c.barrier = ANY (v_over);
     UPDATE lanekeeper.stream_change AS c SET stage = 'transactions', barrier = pg_current_xact_id()
     WHERE c.barrier = ANY (v_seen);
-    UPDATE lanekeeper.stream_change AS c SET walked_to = 0, passed_over = false
-    WHERE c.walked_to IS NULL AND c.walk_at <= clock_timestamp();
+    UPDATE lanekeeper.stream_change AS c SET scanned_to = 0, passed_over = false
+    WHERE c.scanned_to IS NULL AND c.scan_at <= clock_timestamp();
 
-    SELECT c.stream_id, c.xact, c.stage, c.walked_to, c.passed_over INTO v_change
-    FROM lanekeeper.stream_change AS c WHERE c.walked_to IS NOT NULL
+    SELECT c.stream_id, c.xact, c.stage, c.scanned_to, c.passed_over INTO v_change
+    FROM lanekeeper.stream_change AS c WHERE c.scanned_to IS NOT NULL
     ORDER BY c.stage = 'last' DESC, c.xact LIMIT 1;
     IF FOUND THEN
         SELECT array_agg(b.session_id) FILTER (WHERE b.stream_id = v_change.stream_id),
                max(b.session_id), count(*)
-        INTO v_ids, v_last, sessions_walked
+        INTO v_ids, v_last, sessions_scanned
         FROM (
             SELECT s.session_id, s.stream_id FROM lanekeeper.session AS s
-            WHERE s.session_id > v_change.walked_to
+            WHERE s.session_id > v_change.scanned_to
             ORDER BY s.session_id LIMIT p_sessions
         ) AS b;
         IF v_ids IS NOT NULL THEN
             SELECT a.added, a.passed_over INTO v_done
             FROM lanekeeper.add_missing_lanes(v_change.stream_id, NULL, v_ids) AS a;
             v_change.passed_over := v_change.passed_over OR v_done.passed_over > 0;
-            -- Whoever waits for a retry has its token; and so has a lane with a long run of events that
-            -- the filter leaves out, once it is longer than a producer looks back.
+            -- A lane that waits for a retry has its entry; so has a lane with a long run of filtered events, once
+            -- that is longer than an append looks back.
             INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
             SELECT l.route, 0, clock_timestamp(), l.lane_id
             FROM unnest(v_ids) AS u (session_id)
@@ -100,22 +100,22 @@ BEGIN
             END IF;
         END IF;
 
-        IF sessions_walked = p_sessions THEN
-            UPDATE lanekeeper.stream_change AS c SET walked_to = v_last, passed_over = v_change.passed_over
+        IF sessions_scanned = p_sessions THEN
+            UPDATE lanekeeper.stream_change AS c SET scanned_to = v_last, passed_over = v_change.passed_over
             WHERE c.stream_id = v_change.stream_id AND c.xact = v_change.xact;
         ELSIF v_change.stage = 'last' AND NOT v_change.passed_over THEN
             DELETE FROM lanekeeper.stream_change AS c
             WHERE c.stream_id = v_change.stream_id AND c.xact = v_change.xact;
         ELSE
-            -- As long again as the change is old: a barrier that never falls costs a walk an hour.
+            -- As long again as the change is old: a barrier that never falls costs a scan an hour.
             UPDATE lanekeeper.stream_change AS c
-            SET walked_to = NULL, passed_over = v_change.passed_over,
-                walk_at = clock_timestamp()
+            SET scanned_to = NULL, passed_over = v_change.passed_over,
+                scan_at = clock_timestamp()
                     + greatest(interval '1 s', least(clock_timestamp() - c.changed_at, interval '1 hour'))
             WHERE c.stream_id = v_change.stream_id AND c.xact = v_change.xact;
         END IF;
     END IF;
-    SELECT count(*), coalesce(bool_or(c.walked_to IS NOT NULL), false) INTO unfinished, more
+    SELECT count(*), coalesce(bool_or(c.scanned_to IS NOT NULL), false) INTO unfinished, more
     FROM lanekeeper.stream_change AS c;
 END
 $$;

@@ -25,7 +25,7 @@ BEGIN
             RETURN false;
         END IF;
         SELECT f.seq, f.dead_id INTO v_after FROM lanekeeper.lane_front(v_lane_id) AS f;
-        PERFORM lanekeeper.replace_letters(v_lane_id, v_before IS DISTINCT FROM v_after);
+        PERFORM lanekeeper.update_requeued(v_lane_id, v_before IS DISTINCT FROM v_after);
     END IF;
     INSERT INTO lanekeeper.operation (action, lane_id, seq, reason)
     SELECT 'drop_dead_letter', d.lane_id, d.seq, p_reason FROM lanekeeper.dead AS d WHERE d.dead_id = p_dead_id;

@@ -17,7 +17,7 @@ AS $$
 DECLARE
     v_unknown bigint[];
     v_lane    record;
-    v_letter  record;
+    v_dead    record;
     v_before  record;
     v_after   record;
     v_newest  bigint;
@@ -60,31 +60,31 @@ BEGIN
                               'then requeue.', v_lane.lane_id);
         END IF;
         v_any := false;
-        FOR v_letter IN
+        FOR v_dead IN
             SELECT d.dead_id, d.seq, d.resolution, d.after_seq FROM lanekeeper.dead AS d
             WHERE d.dead_id = ANY (p_dead_ids) AND d.lane_id = v_lane.lane_id
             ORDER BY d.dead_id FOR UPDATE
         LOOP
-            dead_id := v_letter.dead_id;
-            IF v_letter.resolution IS NOT NULL THEN
+            dead_id := v_dead.dead_id;
+            IF v_dead.resolution IS NOT NULL THEN
                 result := 'resolved';
-            ELSIF v_letter.after_seq IS NOT NULL THEN
+            ELSIF v_dead.after_seq IS NOT NULL THEN
                 result := 'requeued_before';
             ELSE
                 result := 'requeued';
                 v_any := true;
                 UPDATE lanekeeper.dead AS d
                 SET requeued_at = clock_timestamp(),
-                    after_seq = CASE WHEN p_at_end THEN v_newest ELSE v_letter.seq - 1 END
-                WHERE d.dead_id = v_letter.dead_id;
+                    after_seq = CASE WHEN p_at_end THEN v_newest ELSE v_dead.seq - 1 END
+                WHERE d.dead_id = v_dead.dead_id;
                 INSERT INTO lanekeeper.operation (action, subscription_id, lane_id, seq, reason)
-                VALUES ('requeue_dead_letter', v_lane.subscription_id, v_lane.lane_id, v_letter.seq, p_reason);
+                VALUES ('requeue_dead_letter', v_lane.subscription_id, v_lane.lane_id, v_dead.seq, p_reason);
             END IF;
             RETURN NEXT;
         END LOOP;
         IF v_any THEN
             SELECT f.seq, f.dead_id INTO v_after FROM lanekeeper.lane_front(v_lane.lane_id) AS f;
-            PERFORM lanekeeper.replace_letters(v_lane.lane_id, v_before IS DISTINCT FROM v_after);
+            PERFORM lanekeeper.update_requeued(v_lane.lane_id, v_before IS DISTINCT FROM v_after);
         END IF;
     END LOOP;
 END

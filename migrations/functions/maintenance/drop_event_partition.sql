@@ -54,9 +54,9 @@ BEGIN
         )
         SELECT count(*) FROM tail
         $query$, v_name, p_day) INTO v_tails;
-    SELECT d.xact INTO v_xact FROM lanekeeper.leaving_day AS d WHERE d.day = p_day;
+    SELECT d.xact INTO v_xact FROM lanekeeper.expiring_day AS d WHERE d.day = p_day;
     IF v_xact IS NULL OR v_tails > 0 THEN
-        INSERT INTO lanekeeper.leaving_day AS d (day, xact) VALUES (p_day, pg_current_xact_id())
+        INSERT INTO lanekeeper.expiring_day AS d (day, xact) VALUES (p_day, pg_current_xact_id())
         ON CONFLICT (day) DO UPDATE SET xact = excluded.xact;
         RETURN 'busy';
     END IF;
@@ -66,14 +66,14 @@ BEGIN
     -- Producers queue behind this request: it gives up soon, and the next round tries again.
     EXECUTE format('LOCK TABLE ONLY lanekeeper.event, ONLY lanekeeper.%I IN ACCESS EXCLUSIVE MODE', v_name);
     EXECUTE format('DROP TABLE lanekeeper.%I', v_name);
-    DELETE FROM lanekeeper.leaving_day AS d WHERE d.day = p_day;
+    DELETE FROM lanekeeper.expiring_day AS d WHERE d.day = p_day;
     UPDATE lanekeeper.archived_day AS a SET dropped_at = clock_timestamp()
     WHERE a.day = p_day AND a.dropped_at IS NULL;
     RETURN 'dropped';
 EXCEPTION
     WHEN lock_not_available THEN
         RETURN 'busy';
-    -- Somebody's view on the partition, say: the rest of housekeeping goes on.
+    -- A user's view on the partition, for example: the rest of maintenance goes on.
     WHEN dependent_objects_still_exist OR insufficient_privilege THEN
         RAISE WARNING 'day % of the log cannot be dropped: %', p_day, SQLERRM;
         RETURN 'needed';

@@ -16,7 +16,7 @@ DECLARE
     v_before timestamptz;
 BEGIN
     outcomes := 0; histories := 0; dead_letters := 0;
-    IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(2)) THEN
+    IF NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(2)) THEN
         RETURN;
     END IF;
     -- Nothing is settled before it is appended. A day to spare, for a clock that was set back.

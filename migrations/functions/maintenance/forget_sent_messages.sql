@@ -10,15 +10,15 @@ DECLARE
     v_before timestamptz := clock_timestamp() - p_days * interval '1 day';
     v_count  bigint;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(2)) THEN
+    IF NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(2)) THEN
         RETURN 0;
     END IF;
     DELETE FROM lanekeeper.sent_message AS m
     USING (
-        SELECT x.subscription_id, x.session_id, x.place, x.key, x.part FROM lanekeeper.sent_message AS x
+        SELECT x.subscription_id, x.session_id, x.chat, x.key, x.part FROM lanekeeper.sent_message AS x
         WHERE x.sent_at < v_before ORDER BY x.sent_at LIMIT p_limit
     ) AS x
-    WHERE m.subscription_id = x.subscription_id AND m.session_id = x.session_id AND m.place = x.place
+    WHERE m.subscription_id = x.subscription_id AND m.session_id = x.session_id AND m.chat = x.chat
       AND m.key = x.key AND m.part = x.part;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;

@@ -37,7 +37,7 @@ BEGIN
         v_progress.parked_at := clock_timestamp();
         v_progress.last_error := coalesce(p_reason, v_progress.last_error, 'parked by an operator');
     WHEN 'unpark', 'retry' THEN
-        -- Why an operator parked a lane that was well says nothing any more.
+        -- The reason for which an operator parked a healthy lane no longer applies.
         IF v_progress.attempts = 0 AND v_progress.crashes = 0 THEN
             v_progress.last_error := NULL;
         END IF;
@@ -51,7 +51,7 @@ BEGIN
         END IF;
         IF v_dead_id IS NOT NULL THEN
             UPDATE lanekeeper.dead AS d SET requeued_at = NULL, after_seq = NULL WHERE d.dead_id = v_dead_id;
-            SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_letter(p_lane_id) AS n;
+            SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_requeued(p_lane_id) AS n;
         ELSE
             INSERT INTO lanekeeper.outcome (lane_id, seq, kind, error)
             VALUES (p_lane_id, v_head, 'skipped', coalesce(p_reason, v_progress.last_error))
@@ -77,7 +77,7 @@ BEGIN
     INSERT INTO lanekeeper.operation (action, subscription_id, lane_id, seq, reason)
     VALUES (p_action, v_lane.subscription_id, p_lane_id, v_head, p_reason);
     IF v_progress.parked_at IS NOT NULL THEN
-        -- Its token is found to be a spare one by the next claim.
+        -- The next claim finds its ready entry to be a spare one.
         RETURN 'parked';
     END IF;
     INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)

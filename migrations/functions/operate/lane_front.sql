@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.lane_front(IN p_lane_id bigint, OUT seq bi
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_letter record;
+    v_requeued record;
 BEGIN
     SELECT lanekeeper.lane_head(l.session_id, p.cursor, p.cursor_day, s.events) INTO STRICT seq
     FROM lanekeeper.lane AS l
@@ -13,10 +13,10 @@ BEGIN
         ORDER BY p.version DESC LIMIT 1
     ) AS p
     WHERE l.lane_id = p_lane_id;
-    SELECT n.dead_id, n.seq, n.after_seq INTO v_letter FROM lanekeeper.next_letter(p_lane_id) AS n;
-    IF seq IS NULL OR v_letter.after_seq < seq THEN
-        seq := v_letter.seq;
-        dead_id := v_letter.dead_id;
+    SELECT n.dead_id, n.seq, n.after_seq INTO v_requeued FROM lanekeeper.next_requeued(p_lane_id) AS n;
+    IF seq IS NULL OR v_requeued.after_seq < seq THEN
+        seq := v_requeued.seq;
+        dead_id := v_requeued.dead_id;
     END IF;
 END
 $$;

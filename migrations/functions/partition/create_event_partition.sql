@@ -11,7 +11,7 @@ BEGIN
     IF to_regclass('lanekeeper.' || v_name) IS NOT NULL THEN
         RETURN false;
     END IF;
-    PERFORM pg_advisory_xact_lock(lanekeeper.housekeeping_lock(1));
+    PERFORM pg_advisory_xact_lock(lanekeeper.maintenance_lock(1));
     IF to_regclass('lanekeeper.' || v_name) IS NOT NULL THEN
         RETURN false;
     END IF;

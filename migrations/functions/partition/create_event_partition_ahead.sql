@@ -11,11 +11,11 @@ DECLARE
 BEGIN
     IF date_part('hour', p_now AT TIME ZONE 'UTC') = 23
        AND to_regclass('lanekeeper.event_' || to_char(v_tomorrow, 'YYYYMMDD')) IS NULL
-       AND pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(1)) THEN
+       AND pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(1)) THEN
         BEGIN
             PERFORM lanekeeper.create_event_partition(v_tomorrow);
         EXCEPTION WHEN lock_not_available THEN
-            -- Somebody has the log locked: the next append makes it, or a worker.
+            -- Another session has the log locked: the next append creates it, or a worker.
             NULL;
         END;
     END IF;

@@ -17,12 +17,12 @@ DECLARE
     v_since date := (clock_timestamp() AT TIME ZONE 'UTC')::date - 1;
 BEGIN
     IF EXISTS (SELECT FROM lanekeeper.recent_since AS r WHERE r.since = v_since)
-       OR NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(4)) THEN
+       OR NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(4)) THEN
         RETURN false;
     END IF;
     FOR turn IN 1 .. 10 LOOP
         BEGIN
-            -- This one first: readers of both count on it.
+            -- This one first: readers of both rely on it.
             EXECUTE format('CREATE OR REPLACE VIEW lanekeeper.recent_since AS SELECT %L::date AS since', v_since);
             EXECUTE format($query$
                 CREATE OR REPLACE VIEW lanekeeper.recent_event AS

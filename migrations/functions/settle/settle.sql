@@ -30,7 +30,7 @@
 --
 -- Arguments: where `changed` is false, progress is not written, so that survivors can still charge an earlier holder's
 -- crash to the head. An array that no lane needs is empty: p_attempts, p_crashes, p_delays_ms, p_errors, p_history_from;
--- p_routes and p_priorities where no entry is replaced. `p_outcome_ords` are ords in p_lanes. `p_progress_places` is the
+-- p_routes and p_priorities where no entry is replaced. `p_outcome_ords` are ords in p_lanes. `p_progress_ctids` is the
 -- ctid of each lane's progress at its claim; NULL or empty where not known; where given, the lanes are in the order of
 -- their entries' ids.
 -- An entry is deleted by ctid and id, without a search: entries are never updated. Where the table was rewritten
@@ -42,10 +42,10 @@ CREATE OR REPLACE FUNCTION lanekeeper.settle(
     p_worker_id bigint,
     p_lanes bigint[], p_sessions bigint[], p_versions bigint[], p_operations smallint[], p_changed boolean[],
     p_cursors bigint[], p_days date[], p_attempts int[], p_crashes int[], p_delays_ms bigint[], p_errors text[],
-    p_routes int[], p_priorities smallint[], p_tokens tid[], p_token_ids bigint[], p_history_from bigint[],
+    p_routes int[], p_priorities smallint[], p_ready_ctids tid[], p_ready_ids bigint[], p_history_from bigint[],
     p_outcome_ords int[], p_outcome_seqs bigint[], p_outcome_kinds text[], p_outcome_replaced_by bigint[],
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[],
-    p_progress_places tid[] DEFAULT '{}',
+    p_progress_ctids tid[] DEFAULT '{}',
     OUT ords int[], OUT results smallint[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -54,21 +54,21 @@ AS $$
 DECLARE
     v_now    timestamptz := clock_timestamp();
     v_locked boolean[];
-    -- All finish, and nothing is to be said of their heads.
+    -- All finish, with nothing to record about their heads.
     v_plain  boolean;
     -- And all go idle.
     v_idle   boolean := false;
-    -- What is still to be settled, as places in p_lanes.
+    -- What is still to be settled, as ords in p_lanes.
     v_todo   int[];
-    -- Of that: what was written, and what it came to.
+    -- Of that: what was written, and the results.
     v_ords    int[];
     v_results smallint[];
-    v_places  tid[];
+    v_progress_ctids tid[];
     v_ord    int;
     v_hit    boolean[];
-    -- Of those that were written: whether dead letters of theirs are requeued.
+    -- Of those that were written: whether the lane has requeued dead letters.
     v_requeued boolean[];
-    -- Some begin before the recent part of the log.
+    -- Some begin before the recent partitions.
     v_old      boolean;
 BEGIN
     -- Shared with the other holders of the session's lanes, exclusive against its producers.
@@ -83,15 +83,15 @@ BEGIN
     -- In a statement of its own: its snapshot was taken after the append locks. The compare-and-set (I5) is on
     -- version and step. This is the usual case, where progress is written where the claim found it.
     IF v_plain AND cardinality(p_attempts) = 0 AND cardinality(p_crashes) = 0 AND cardinality(p_errors) = 0
-       AND cardinality(p_progress_places) > 0 THEN
+       AND cardinality(p_progress_ctids) > 0 THEN
         WITH moved AS (
             UPDATE lanekeeper.progress AS p
             SET version = CASE WHEN p.step < 15 THEN p.version ELSE p.version + 16 END, step = (p.step + 1) % 16,
                 cursor = p_cursors[i], cursor_day = p_days[i], attempts = 0, crashes = 0, retry_at = NULL,
                 parked_at = NULL, last_error = NULL, changed_at = v_now
             FROM generate_series(1, cardinality(p_lanes)) AS i
-            -- Nothing but the place to go by: no plan may read more of the table than that.
-            WHERE p.ctid = p_progress_places[i] AND p.lane_id + 0 = p_lanes[i] AND p.version + p.step = p_versions[i]
+            -- Found by ctid alone: no plan may read more of the table than that.
+            WHERE p.ctid = p_progress_ctids[i] AND p.lane_id + 0 = p_lanes[i] AND p.version + p.step = p_versions[i]
             RETURNING i, (CASE WHEN p.requeued_after IS NOT NULL OR EXISTS (
                                    SELECT FROM lanekeeper.recent_event AS e
                                    WHERE e.session_id = p_sessions[i] AND e.seq > p_cursors[i] AND e.day >= p_days[i]) THEN 3
@@ -102,11 +102,11 @@ BEGIN
     END IF;
 
     IF cardinality(ords) IS DISTINCT FROM cardinality(p_lanes) THEN
-        -- Of the usual case: they were settled before in this claim, by somebody else, or the table was rewritten.
+        -- Of the usual case: settled before in this claim, by another holder, or the table was rewritten.
         SELECT array_agg(t.i) INTO v_todo
         FROM (SELECT generate_series(1, cardinality(p_lanes)) EXCEPT SELECT unnest(ords)) AS t (i);
         v_idle := false;
-        -- The versions that it can be keep the look-up from older, dead ones.
+        -- The range of possible versions keeps the look-up from older, dead ones.
         WITH moved AS (
             UPDATE lanekeeper.progress AS p
             SET version = CASE WHEN p.step < 15 THEN p.version ELSE p.version + 16 END, step = (p.step + 1) % 16,
@@ -118,16 +118,16 @@ BEGIN
             FROM unnest(v_todo) AS i
             WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
               AND p.version BETWEEN p_versions[i] - 15 AND p_versions[i]
-            RETURNING i, p.requeued_after, p.ctid AS place
+            RETURNING i, p.requeued_after, p.ctid AS progress_ctid
         )
-        SELECT array_agg(h.i), array_agg(h.requeued), array_agg(h.place) INTO v_ords, v_requeued, v_places
+        SELECT array_agg(h.i), array_agg(h.requeued), array_agg(h.progress_ctid) INTO v_ords, v_requeued, v_progress_ctids
         FROM (
-            SELECT i, requeued_after IS NOT NULL AS requeued, place FROM moved
+            SELECT i, requeued_after IS NOT NULL AS requeued, progress_ctid FROM moved
             UNION ALL
-            SELECT i, false, p_progress_places[i] FROM unnest(v_todo) AS i WHERE NOT p_changed[i]
+            SELECT i, false, p_progress_ctids[i] FROM unnest(v_todo) AS i WHERE NOT p_changed[i]
         ) AS h;
 
-        -- More without the lock too: what is committed need not wait for the append that has it.
+        -- `more` even without the lock: what is committed need not wait for the append that has it.
         SELECT array_agg((CASE WHEN p_operations[v_ords[n]] <> 2 THEN 1
                                WHEN v_requeued[n] OR EXISTS (
                                    SELECT FROM lanekeeper.recent_event AS e
@@ -138,17 +138,17 @@ BEGIN
         INTO v_results
         FROM generate_series(1, cardinality(v_ords)) AS n;
 
-        INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, progress_place)
+        INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, progress_ctid)
         SELECT p_routes[o.i], p_priorities[o.i],
                CASE p_operations[o.i] WHEN 3 THEN v_now + p_delays_ms[o.i] * interval '1 ms' ELSE v_now END,
-               p_lanes[o.i], p_sessions[o.i], o.place
-        FROM unnest(v_ords, v_places) AS o (i, place)
+               p_lanes[o.i], p_sessions[o.i], o.progress_ctid
+        FROM unnest(v_ords, v_progress_ctids) AS o (i, progress_ctid)
         WHERE p_operations[o.i] IN (3, 5);
         ords := ords || v_ords;
         results := results || v_results;
     END IF;
 
-    -- Of lanes with an old backlog the recent part of the log does not tell all.
+    -- For lanes with an old backlog the recent partitions are not enough.
     IF v_old THEN
         SELECT array_agg((CASE WHEN results[n] IN (2, 4) AND EXISTS (
                                    SELECT FROM lanekeeper.event AS e
@@ -160,13 +160,13 @@ BEGIN
     END IF;
 
     IF v_idle AND NOT v_old THEN
-        -- In one scan: whatever has one of these ids goes, at whichever of these places it is.
+        -- In one scan: a row at one of these ctids goes if it has one of these ids, whichever.
         DELETE FROM lanekeeper.ready AS r
-        WHERE r.ctid = ANY (p_tokens) AND r.id = p_token_ids[width_bucket(r.id, p_token_ids)];
+        WHERE r.ctid = ANY (p_ready_ctids) AND r.id = p_ready_ids[width_bucket(r.id, p_ready_ids)];
     ELSE
         DELETE FROM lanekeeper.ready AS r USING generate_series(1, cardinality(ords)) AS i
         WHERE (results[i] = 2 OR p_operations[ords[i]] BETWEEN 3 AND 6)
-          AND r.ctid = p_tokens[ords[i]] AND r.id = p_token_ids[ords[i]];
+          AND r.ctid = p_ready_ctids[ords[i]] AND r.id = p_ready_ids[ords[i]];
     END IF;
 
     IF cardinality(p_history_from) > 0 THEN
@@ -177,8 +177,8 @@ BEGIN
     END IF;
 
     IF cardinality(p_outcome_ords) > 0 THEN
-        -- On disk before the successor is delivered: if it were lost with the server, the event would come
-        -- again, behind its successor. Another settlement that is lost is a redelivery, in order.
+        -- Flushed before the successor is delivered: if it were lost with the server, the event would come
+        -- again, behind its successor. Any other settlement that is lost is a redelivery, in order.
         IF p_outcome_kinds && '{dead_lettered,dropped,dead_lettered_again}' THEN
             PERFORM set_config('synchronous_commit', 'on', true);
         END IF;
@@ -203,10 +203,10 @@ BEGIN
         )
         INSERT INTO lanekeeper.outcome (lane_id, seq, kind, replaced_by, error)
         SELECT d.lane_id, d.seq, d.kind, d.replaced_by, d.error FROM due AS d
-        -- A replayed event may come to a second outcome; the first stays on record.
+        -- A replayed event may get a second outcome; the first stays on record.
         ON CONFLICT DO NOTHING;
         IF p_outcome_kinds && '{redelivered,dead_lettered_again}' THEN
-            PERFORM lanekeeper.settle_letters(
+            PERFORM lanekeeper.settle_requeued(
                 p_lanes, p_versions, v_hit, p_outcome_ords, p_outcome_kinds, p_outcome_replaced_by, p_outcome_errors,
                 p_outcome_attempts, p_outcome_crashes);
         END IF;

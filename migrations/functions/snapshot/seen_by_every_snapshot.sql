@@ -12,7 +12,7 @@ DECLARE
     v_xact bigint := p_xact::text::bigint;
     v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 BEGIN
-    -- An earlier look of this transaction would be repeated, and may be older than p_xact.
+    -- This transaction may have cached an earlier state of the activity, which may be older than p_xact.
     PERFORM pg_stat_clear_snapshot();
     RETURN v_xact >= v_next OR NOT EXISTS (
         SELECT FROM pg_catalog.pg_stat_activity AS a

@@ -42,8 +42,8 @@ DECLARE
     v_busy   bigint[];
     v_woken  bigint := 0;
 BEGIN
-    -- By worker, because a lane may stand in the claims of two of its connections: one that was going
-    -- let it go, another took it up. One death is one charge.
+    -- By worker, because a lane may be in the claims of two of its connections: one that was closing let it go,
+    -- another claimed it. One death is one charge.
     FOR v_worker IN
         SELECT c.worker_id, array_agg(c.connection_id) AS connection_ids, min(c.opened_at) AS opened_at,
                bool_and(c.epoch = e.epoch) AS same_epoch
@@ -57,7 +57,7 @@ BEGIN
         ) AS t;
         CONTINUE WHEN v_gone IS NULL;
         v_charge := false;
-        -- The own liveness lock would be granted to its own session again: hence the id.
+        -- The caller's session would be granted its own liveness lock again: hence the comparison of ids.
         IF v_worker.worker_id <> p_own_worker_id THEN
             v_charge := pg_try_advisory_xact_lock(lanekeeper.worker_lock(v_worker.worker_id));
             CONTINUE WHEN v_charge AND NOT v_all;
@@ -96,12 +96,12 @@ BEGIN
                 WHERE c.connection_id = ANY (v_gone)
                   -- Nothing but other charges happened to the head since the claim.
                   AND p.version + p.step - u.version = 16 * (p.crashes - u.crashes)
-                  -- Several workers may have died of a neighbour before the first of them was charged for.
-                  -- What they held among others becomes suspect by that and no more: only a death of a
-                  -- worker that delivered it alone goes beyond.
+                  -- Several workers may have died of a neighbour before the first death was charged. A head that
+                  -- they held among others becomes a suspected poison event by that and no more: only the
+                  -- death of a worker that delivered it alone goes beyond.
                   AND (p.crashes < 2 OR u.crashes >= 2)
                   AND p.parked_at IS NULL AND u.lane_id = ANY (v_lanes)
-                  -- A lane that was only being looked at has no head to charge.
+                  -- A lane without an event to deliver has no head to charge.
                   AND (p.requeued_after IS NOT NULL OR EXISTS (
                       SELECT FROM lanekeeper.lane AS l JOIN lanekeeper.event AS e ON e.session_id = l.session_id
                       WHERE l.lane_id = u.lane_id AND e.seq > p.cursor AND e.day >= p.cursor_day))
@@ -122,9 +122,9 @@ BEGIN
         SELECT l.route, 0, clock_timestamp(), l.lane_id
         FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;
         IF v_busy IS NOT NULL THEN
-            -- The server may be releasing these locks right now, one by one: look again. Or somebody
-            -- claimed them before they could be charged: if that kills it too, both charges count; if
-            -- it settles them, neither does.
+            -- The server may be releasing these locks right now, one by one: the next call tries again. Or a
+            -- worker claimed the lanes before they could be charged: if that one dies too, both charges count; if it
+            -- settles them, neither does.
             WITH kept AS (
                 DELETE FROM lanekeeper.claim AS c WHERE c.connection_id = ANY (v_gone)
                 RETURNING c.connection_id, c.claim_id, c.claimed_at, c.lane_ids, c.versions, c.crashes

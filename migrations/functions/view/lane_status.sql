@@ -8,12 +8,12 @@ SELECT t.name AS stream, n.name AS session, s.name AS subscription, l.lane_id,
             WHEN h.lane_id IS NOT NULL THEN 'held'
             WHEN s.paused_at IS NOT NULL THEN 'paused'
             WHEN p.retry_at > clock_timestamp() THEN 'blocked'
-            WHEN head.seq IS NULL AND letter.seq IS NULL THEN 'idle'
+            WHEN head.seq IS NULL AND requeued.seq IS NULL THEN 'idle'
             ELSE 'ready' END AS state,
        p.cursor, coalesce(newest.seq, p.cursor) AS newest_seq, coalesce(newest.seq - p.cursor, 0) AS behind,
-       coalesce(letter.seq, head.seq) AS head_seq, coalesce(letter.created_at, head.created_at) AS head_created_at,
+       coalesce(requeued.seq, head.seq) AS head_seq, coalesce(requeued.created_at, head.created_at) AS head_created_at,
        p.attempts, p.crashes, p.retry_at, p.parked_at, p.last_error, p.changed_at,
-       h.worker_id AS held_by, letter.dead_id AS head_dead_id
+       h.worker_id AS held_by, requeued.dead_id AS head_dead_id
 FROM lanekeeper.lane AS l
 JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id
 JOIN lanekeeper.session AS n ON n.session_id = l.session_id
@@ -32,8 +32,8 @@ LEFT JOIN LATERAL (
     ORDER BY e.seq LIMIT 1
 ) AS head ON true
 LEFT JOIN LATERAL (
-    SELECT d.seq, d.created_at, d.dead_id FROM lanekeeper.next_letter(l.lane_id) AS n
+    SELECT d.seq, d.created_at, d.dead_id FROM lanekeeper.next_requeued(l.lane_id) AS n
     JOIN lanekeeper.dead AS d ON d.dead_id = n.dead_id
     WHERE p.requeued_after IS NOT NULL AND (head.seq IS NULL OR n.after_seq < head.seq)
-) AS letter ON true
+) AS requeued ON true
 LEFT JOIN lanekeeper.held_lane AS h ON h.lane_id = l.lane_id;

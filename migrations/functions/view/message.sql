@@ -16,7 +16,7 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
             WHEN p.retry_at > clock_timestamp() THEN 'retrying'
             WHEN EXISTS (SELECT FROM lanekeeper.held_lane AS h WHERE h.lane_id = l.lane_id) THEN 'delivering'
             ELSE 'pending' END AS state,
-       -- They are the requeued dead letter's where one comes first.
+       -- The attempts are those of the requeued dead letter where one comes first.
        CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE THEN p.attempts END AS attempts,
        coalesce(o.error, CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE
                               THEN p.last_error END) AS error,

@@ -1,6 +1,6 @@
 -- Purpose: dead letters, the newest first; without $3 only those that wait for an operator.
 -- $1: one subscription, $2: one session, NULL for all. Index: dead_unresolved, else dead's primary
--- key, both walked backwards. Rows: at most $4.
+-- key, both read backwards. Rows: at most $4.
 SELECT d.dead_id, t.name AS stream, n.name AS session, s.name AS subscription, d.seq, d.message_id, d.event_type,
        d.created_at, d.attempts, d.crashes, d.error, d.died_at, d.resolution, d.resolved_at, d.requeued_at, d.lane_id
 FROM lanekeeper.dead AS d

@@ -1,6 +1,6 @@
 -- Purpose: dead letters that wait for an operator and are not requeued, the oldest first.
 -- $1: one subscription, $2: one session, $3: died since then, $4: died in the last so many ms; NULL for all.
--- Index: dead_unresolved, walked. Rows: at most $5.
+-- Index: dead_unresolved, read from its start. Rows: at most $5.
 SELECT d.dead_id, t.name AS stream, n.name AS session, s.name AS subscription, d.seq, d.message_id, d.event_type,
        d.created_at, d.attempts, d.crashes, d.error, d.died_at, d.resolution, d.resolved_at, d.requeued_at, d.lane_id
 FROM lanekeeper.dead AS d

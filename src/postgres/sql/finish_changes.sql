@@ -1,2 +1,2 @@
 -- Purpose: one turn of what applies left to finish (I13). Rows: $1 sessions.
-SELECT f.unfinished, f.more, f.sessions_walked, f.lanes_woken FROM lanekeeper.finish_changes($1) AS f
+SELECT f.unfinished, f.more, f.sessions_scanned, f.lanes_woken FROM lanekeeper.finish_changes($1) AS f

@@ -1,7 +1,7 @@
 -- Purpose: lanes that have something to do or wait for an operator, without a look at those at rest.
 -- With $2, only those that are held up: parked, or in back-off. $1: one subscription, NULL for all.
--- Indexes: ready's primary key, walked per route and priority; progress_parked.
--- Rows: at most $3, parked ones first, then by due time. A lane may have a spare token, hence 2 * $3.
+-- Indexes: ready's primary key, scanned per route and priority; progress_parked.
+-- Rows: at most $3, parked ones first, then by due time. A lane may have a spare ready entry, hence 2 * $3.
 WITH route AS MATERIALIZED (
     SELECT s.subscription_id, v.priority
     FROM lanekeeper.subscription AS s CROSS JOIN lanekeeper.priority_level AS v

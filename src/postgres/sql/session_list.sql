@@ -1,6 +1,6 @@
 -- Purpose: sessions, the newest first, with how far they got and what the registry knows of them.
--- $1: one stream, $2: these sessions; NULL for all. Index: session's primary key, walked backwards;
--- where a stream has few of the newest sessions, the walk passes those of the others. Rows: at most $3.
+-- $1: one stream, $2: these sessions; NULL for all. Index: session's primary key, read backwards;
+-- where a stream has few of the newest sessions, the scan passes those of the others. Rows: at most $3.
 SELECT t.name AS stream, n.name AS session, n.created_at, coalesce(e.seq, x.seq, 0) AS newest_seq,
        e.created_at AS last_event_at, l.lanes, l.parked,
        coalesce(coalesce(e.seq, x.seq, 0) - l.cursor, 0) AS behind,

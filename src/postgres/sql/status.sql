@@ -1,10 +1,10 @@
 -- Purpose: how each subscription stands, at a cost that does not depend on backlog or history.
--- Looks at lanes with a token, held or parked ones, at most $1 of each kind per subscription; all
--- others are at rest. `partial`: there are more than that. Indexes: ready's and event's primary keys (by functions:
+-- Reads lanes with a ready entry, held or parked ones, at most $1 of each kind per subscription; all
+-- others are dormant. `partial`: there are more than that. Indexes: ready's and event's primary keys (by functions:
 -- a plan of this statement's own would have every partition), progress_parked,
 -- lane_by_subscription. Rows: at most $2. Lanes are counted up to $3 per subscription.
--- $4, $5: routes, and under which time no token of theirs is there: a look would step over all that were, as long as
--- somebody's snapshot keeps them.
+-- $4, $5: routes, and their low-water marks, below which no ready entry is: without them a scan would step over all dead
+-- entries that a snapshot keeps.
 WITH held AS MATERIALIZED (
     SELECT h.lane_id, l.subscription_id
     FROM lanekeeper.held_lane AS h JOIN lanekeeper.lane AS l ON l.lane_id = h.lane_id
@@ -28,7 +28,7 @@ CROSS JOIN LATERAL (
            count(*) >= $1 AS partial
     FROM (
         SELECT CASE WHEN p.parked_at IS NOT NULL THEN 'parked'
-                    -- Hashed once. As EXISTS it was a walk over all held lanes for each lane.
+                    -- Hashed once. As EXISTS it was a scan over all held lanes for each lane.
                     WHEN w.lane_id IN (SELECT h.lane_id FROM held AS h) THEN 'held'
                     WHEN p.retry_at > now() THEN 'blocked'
                     WHEN e.newest > p.cursor OR p.requeued_after IS NOT NULL THEN 'ready'

@@ -1,5 +1,5 @@
--- Purpose: a token for every lane of a subscription whose filter changed or that was away, since
--- events may now be waiting behind its cursor for which no append left a token (I13). A spare token
+-- Purpose: a ready entry for every lane of a subscription whose filter changed or that was away, since
+-- events may now be waiting behind its cursor for which no append left an entry (I13). A spare one
 -- is harmless. Its lanes are no longer plain: an append asks the filter from now on.
 -- Index: lane_by_subscription, progress' primary key. Rows: one per lane.
 WITH filtered AS (

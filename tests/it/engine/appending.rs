@@ -357,7 +357,7 @@ async fn a_session_continues_its_numbers_after_its_partition_was_dropped() {
         .unwrap();
     bed.days_moved().await;
     wait_until(LIMIT, "the day is dropped", async || {
-        bed.count("SELECT partitions_dropped FROM lanekeeper.keep_house(7, 30)")
+        bed.count("SELECT partitions_dropped FROM lanekeeper.maintain_log(7, 30)")
             .await
             == 1
     })
@@ -382,7 +382,7 @@ async fn a_partition_that_a_lane_still_needs_is_kept() {
     let row = bed
         .client
         .query_one(
-            "SELECT partitions_dropped, partitions_kept FROM lanekeeper.keep_house(7, 30)",
+            "SELECT partitions_dropped, partitions_kept FROM lanekeeper.maintain_log(7, 30)",
             &[],
         )
         .await

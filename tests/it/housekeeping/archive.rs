@@ -129,7 +129,7 @@ const ON_RECORD: &str = "SELECT count(*) FROM lanekeeper.archived_day WHERE drop
 const EVENTS: &str = "SELECT count(*) FROM lanekeeper.event";
 const HELD: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
                     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                    AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.housekeeping_lock(5)";
+                    AND ((classid::bigint << 32) | objid::bigint) = lanekeeper.maintenance_lock(5)";
 
 /// It takes hours where there are many days: an `apply` that waits for its end would leave lanes without a token so long.
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn other_housekeeping_does_not_wait_for_an_archive() {
     let reader = archive::Reader::open(&database).await.unwrap().unwrap();
     assert_eq!(bed.count(HELD).await, 1);
     let others = "SELECT count(*) FROM generate_series(1, 4) AS task
-                  WHERE pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(task))";
+                  WHERE pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(task))";
     assert_eq!(bed.count(others).await, 4);
     drop(reader);
 }
@@ -229,14 +229,14 @@ async fn a_day_goes_after_a_file_has_every_event_of_it_with_its_payload_as_it_is
     let row = bed
         .client
         .query_one(
-            "SELECT events, bytes, place FROM lanekeeper.archived_day",
+            "SELECT events, bytes, location FROM lanekeeper.archived_day",
             &[],
         )
         .await
         .unwrap();
     assert_eq!(row.get::<_, i64>("events"), 2_108);
     assert_eq!(row.get::<_, i64>("bytes") as u64, metadata.len());
-    assert_eq!(row.get::<_, &str>("place"), file.to_str().unwrap());
+    assert_eq!(row.get::<_, &str>("location"), file.to_str().unwrap());
     goes(&bed).await;
 }
 
@@ -488,7 +488,7 @@ async fn without_the_setting_and_as_workers_of_the_last_release_ask_days_just_go
     let (bed, _) = old_day().await;
     let worker = bed.worker().await;
     wait_until(LIMIT, "the day goes", async || {
-        bed.count("SELECT partitions_dropped FROM lanekeeper.keep_house(7, 30)")
+        bed.count("SELECT partitions_dropped FROM lanekeeper.maintain_log(7, 30)")
             .await;
         bed.count(EVENTS).await == 0
     })

@@ -64,7 +64,7 @@ async fn a_day_goes_in_two_calls_and_numbers_go_on() {
     assert!(is_dropped(&bed).await);
     assert_eq!(bed.enqueue("s1", "step").await, 4);
     assert_eq!(
-        bed.count("SELECT count(*) FROM lanekeeper.leaving_day")
+        bed.count("SELECT count(*) FROM lanekeeper.expiring_day")
             .await,
         0
     );
@@ -166,7 +166,7 @@ async fn no_day_goes_while_an_apply_is_under_way() {
         assert_eq!(drop_day(&bed.client).await, "busy");
     }
     assert_eq!(
-        bed.count("SELECT count(*) FROM lanekeeper.leaving_day")
+        bed.count("SELECT count(*) FROM lanekeeper.expiring_day")
             .await,
         0
     );

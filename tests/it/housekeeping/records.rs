@@ -86,7 +86,7 @@ async fn an_outcome_stays_as_long_as_its_event() {
     assert_eq!(forget(&bed.client, 100).await, Forgotten::default());
     assert_eq!(bed.count(state).await, 1);
     wait_until(LIMIT, "its day goes", async || {
-        bed.count("SELECT partitions_dropped FROM lanekeeper.keep_house(7, 30)")
+        bed.count("SELECT partitions_dropped FROM lanekeeper.maintain_log(7, 30)")
             .await
             == 1
     })
@@ -102,7 +102,7 @@ async fn a_turn_is_bounded_and_one_process_is_at_it() {
     assert!(turn.outcomes == 10 && turn.reached(10));
     let other = bed.db.connect().await;
     other
-        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(lanekeeper.housekeeping_lock(2))")
+        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(lanekeeper.maintenance_lock(2))")
         .await
         .unwrap();
     assert_eq!(forget(&bed.client, 10).await, Forgotten::default());
@@ -117,7 +117,7 @@ async fn messages_that_were_sent_are_forgotten_by_age_in_bounded_turns() {
     let bed = Bed::new().await;
     bed.client
         .batch_execute(
-            "INSERT INTO lanekeeper.sent_message (subscription_id, session_id, place, key, part, reference, sent_at)
+            "INSERT INTO lanekeeper.sent_message (subscription_id, session_id, chat, key, part, reference, sent_at)
              SELECT 1, 1, 'chat', 'k' || n, 0, 'm', clock_timestamp() - (n - 0.5) * interval '1 day'
              FROM generate_series(1, 40) AS n",
         )

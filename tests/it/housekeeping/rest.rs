@@ -9,7 +9,7 @@ use crate::engine::bed::{Bed, LIMIT, Sub, enqueue};
 use crate::support::wait_until;
 
 const LANES: &str = "SELECT count(*) FROM lanekeeper.lane";
-const LEAVING: &str = "SELECT count(*) FROM lanekeeper.leaving_session";
+const LEAVING: &str = "SELECT count(*) FROM lanekeeper.expiring_session";
 
 /// Two events of each session were delivered long ago and are gone from the log; the second
 /// subscription starts at the earliest event.
@@ -205,7 +205,7 @@ async fn a_session_that_has_anything_left_keeps_its_lanes() {
         assert_eq!(bed.count(LANES).await, 2, "{reason}");
         bed.client.batch_execute("ROLLBACK").await.unwrap();
         bed.client
-            .batch_execute("DELETE FROM lanekeeper.leaving_session")
+            .batch_execute("DELETE FROM lanekeeper.expiring_session")
             .await
             .unwrap();
     }
@@ -239,7 +239,7 @@ async fn a_snapshot_from_between_the_mark_and_the_removal_is_refused() {
         let stale = bed.db.connect().await;
         let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT 1");
         // One that is taken while something older is open elsewhere on the server is waited for.
-        let newer = "SELECT pg_snapshot_xmin(pg_current_snapshot()) > (SELECT max(xact::text)::xid8 FROM lanekeeper.leaving_session)";
+        let newer = "SELECT pg_snapshot_xmin(pg_current_snapshot()) > (SELECT max(xact::text)::xid8 FROM lanekeeper.expiring_session)";
         wait_until(LIMIT, "a snapshot that nothing older is in", async || {
             stale
                 .batch_execute(&format!("ROLLBACK; {begin}"))

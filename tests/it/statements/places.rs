@@ -128,7 +128,7 @@ async fn a_place_that_has_another_lane_says_nothing_of_this_one() {
     bed.client
         .batch_execute(
             "UPDATE lanekeeper.progress SET cursor = 1, version = 16 WHERE lane_id = 1;
-             UPDATE lanekeeper.ready AS r SET progress_place = p.ctid
+             UPDATE lanekeeper.ready AS r SET progress_ctid = p.ctid
              FROM lanekeeper.progress AS p WHERE p.lane_id <> r.lane_id",
         )
         .await
@@ -216,7 +216,7 @@ async fn a_retry_says_where_its_progress_is_now() {
     assert_eq!(connection.settle(&retries).await, vec![Settled::Done; 5]);
     connection.unlock(&ids(&held)).await;
     let rightly = "SELECT count(*) FROM lanekeeper.ready AS r
-        JOIN lanekeeper.progress AS p ON p.lane_id = r.lane_id AND p.ctid = r.progress_place";
+        JOIN lanekeeper.progress AS p ON p.lane_id = r.lane_id AND p.ctid = r.progress_ctid";
     assert_eq!(bed.count(rightly).await, 5);
     let again = claim_all(&mut connection, 5).await;
     assert!(again.iter().all(|lane| lane.attempts == 1));
@@ -246,7 +246,7 @@ async fn plans_that_were_made_on_a_few_lanes_are_right_on_many() {
     bed.client
         .batch_execute(
             "UPDATE lanekeeper.progress SET cursor = lane_id % 3, version = 16 * (lane_id % 2) WHERE lane_id > 1;
-             UPDATE lanekeeper.ready AS r SET progress_place = p.ctid, due_at = r.due_at - r.lane_id * interval '1 s'
+             UPDATE lanekeeper.ready AS r SET progress_ctid = p.ctid, due_at = r.due_at - r.lane_id * interval '1 s'
              FROM lanekeeper.progress AS p WHERE p.lane_id = r.lane_id",
         )
         .await
@@ -278,7 +278,7 @@ async fn a_claim_of_known_and_unknown_places_tells_of_each_what_is_its_own() {
     bed.client
         .batch_execute(
             "UPDATE lanekeeper.progress SET version = 16 * lane_id, attempts = lane_id WHERE lane_id % 2 = 0;
-             UPDATE lanekeeper.ready SET progress_place = NULL WHERE lane_id % 3 = 0;
+             UPDATE lanekeeper.ready SET progress_ctid = NULL WHERE lane_id % 3 = 0;
              DELETE FROM lanekeeper.progress WHERE lane_id % 10 = 0",
         )
         .await

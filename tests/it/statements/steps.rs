@@ -71,7 +71,7 @@ async fn a_settled_letter_walks_none_of_the_dead_versions_of_its_lane() {
     let _held = hold(&mut holder).await;
     pass(&connection, &mut lane, 3_000).await;
     let settled = format!(
-        "SELECT lanekeeper.settle_letters('{{{}}}', '{{{}}}', '{{true}}', '{{1}}', '{{redelivered}}', '{{0}}',
+        "SELECT lanekeeper.settle_requeued('{{{}}}', '{{{}}}', '{{true}}', '{{1}}', '{{redelivered}}', '{{0}}',
              '{{NULL}}', '{{0}}', '{{0}}')",
         lane.lane_id,
         number(&bed).await - 1

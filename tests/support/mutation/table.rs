@@ -16,7 +16,7 @@ const LOOK_OF_ANY: &str = "v_requeued[n] OR EXISTS (
                                      AND e.day >= p_days[v_ords[n]])";
 /// Nothing is its usual case.
 const ALL_BY_KEY: (&str, &str) = (
-    "AND cardinality(p_progress_places) > 0 THEN",
+    "AND cardinality(p_progress_ctids) > 0 THEN",
     "AND false THEN",
 );
 
@@ -100,17 +100,17 @@ pub const ROWS: &[Row] = &[
                      v_all_read    lanekeeper.progress[] := '{}';\n",
                 ),
                 (
-                    "array_agg(t.token), array_agg(t.id), array_agg(t.day),",
-                    "array_agg(t.token), array_agg(t.id), array_agg(t.read), array_agg(t.day),",
+                    "array_agg(t.ready_ctid), array_agg(t.id), array_agg(t.day),",
+                    "array_agg(t.ready_ctid), array_agg(t.id), array_agg(t.read), array_agg(t.day),",
                 ),
                 (
-                    "v_tokens, v_token_ids, v_token_days,",
-                    "v_tokens, v_token_ids, v_read, v_token_days,",
+                    "v_ready_ctids, v_ready_ids, v_ready_days,",
+                    "v_ready_ctids, v_ready_ids, v_read, v_ready_days,",
                 ),
-                ("w.token, w.id, w.due_at,", "w.token, w.id, w.read, w.due_at,"),
+                ("w.ready_ctid, w.id, w.due_at,", "w.ready_ctid, w.id, w.read, w.due_at,"),
                 (
-                    "r.ctid AS token, r.id, r.due_at,",
-                    "r.ctid AS token, r.id, (
+                    "r.ctid AS ready_ctid, r.id, r.due_at,",
+                    "r.ctid AS ready_ctid, r.id, (
                          SELECT p FROM lanekeeper.progress AS p WHERE p.lane_id = r.lane_id
                          ORDER BY p.version DESC LIMIT 1) AS read, r.due_at,",
                 ),

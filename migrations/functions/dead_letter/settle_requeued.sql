@@ -1,7 +1,7 @@
 -- Records, within a settlement that hit, the results of requeued dead letters. redelivered: the destination has accepted
 -- it, and the event counts as delivered, so its outcome is removed (I4). dead_lettered_again: it was exhausted once more
 -- and waits for an operator. progress.requeued_after moves to the next one. p_ords are ords in p_lanes and p_hit.
-CREATE OR REPLACE FUNCTION lanekeeper.settle_letters(
+CREATE OR REPLACE FUNCTION lanekeeper.settle_requeued(
     p_lanes bigint[], p_versions bigint[], p_hit boolean[], p_ords int[], p_kinds text[], p_dead_ids bigint[],
     p_errors text[], p_attempts int[], p_crashes int[]
 ) RETURNS void
@@ -29,8 +29,8 @@ BEGIN
             WHERE o.lane_id = v_lane_id AND o.seq = v_seq AND o.kind = 'dead_lettered';
         END IF;
         UPDATE lanekeeper.progress AS p
-        SET requeued_after = (SELECT n.after_seq FROM lanekeeper.next_letter(v_lane_id) AS n)
-        -- The versions that it can be keep the look-up from older, dead ones.
+        SET requeued_after = (SELECT n.after_seq FROM lanekeeper.next_requeued(v_lane_id) AS n)
+        -- The range of possible versions keeps the look-up from older, dead ones.
         WHERE p.lane_id = v_lane_id AND p.version + p.step = p_versions[p_ords[i]] + 1
           AND p.version BETWEEN p_versions[p_ords[i]] - 14 AND p_versions[p_ords[i]] + 1;
     END LOOP;

@@ -1,6 +1,6 @@
 -- Whether a session has lanes and nothing else: no event in the log, no retry, no parked lane, no dead letter, outcome or
 -- history, and no lane that moved within p_days days.
-CREATE OR REPLACE FUNCTION lanekeeper.session_may_rest(p_session_id bigint, p_days int) RETURNS boolean
+CREATE OR REPLACE FUNCTION lanekeeper.session_may_expire(p_session_id bigint, p_days int) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN

@@ -4,7 +4,7 @@
 --
 -- One process at a time; for the others there is nothing to do. One day in a call: the drop's lock on the log lasts until
 -- the transaction ends, and days must go in their order. The caller calls again while a day was dropped.
-CREATE OR REPLACE FUNCTION lanekeeper.keep_house(
+CREATE OR REPLACE FUNCTION lanekeeper.maintain_log(
     IN p_retention_days int, IN p_dedupe_days int, IN p_archived boolean DEFAULT false,
     OUT partitions_created bigint, OUT partitions_dropped bigint, OUT partitions_kept bigint, OUT keys_forgotten bigint
 )
@@ -16,11 +16,11 @@ DECLARE
     v_count bigint;
 BEGIN
     partitions_created := 0; partitions_dropped := 0; partitions_kept := 0; keys_forgotten := 0;
-    IF NOT pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(2)) THEN
+    IF NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(2)) THEN
         RETURN;
     END IF;
     -- A producer may be making today's: it is not waited for, with what this transaction locks.
-    IF pg_try_advisory_xact_lock(lanekeeper.housekeeping_lock(1)) THEN
+    IF pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(1)) THEN
         partitions_created := lanekeeper.create_event_partitions();
     END IF;
 
