@@ -69,9 +69,10 @@ sim: ## Generated lists of operations against a model, on a server whose clock s
 	SIM_CASES='$(or $(CASES),2000)' $(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh \
 		$(CARGO) test --locked $(FEATURES) --test sim -- --exact --nocapture generated::lists_of_operations_do_what_the_model_says
 
-demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings
-	scripts/install-requirements.sh postgres
-	INPUT='$(INPUT)' KEEP='$(KEEP)' FAIL_EVERY='$(FAIL_EVERY)' scripts/demo.sh
+demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings, FAIL_EVERY=N
+	scripts/install-requirements.sh postgres redis
+	@$(MAKE) --no-print-directory build
+	@$(TARGET)/release/lanekeeper demo $(if $(INPUT),--input '$(INPUT)') $(if $(FAIL_EVERY),--fail-every '$(FAIL_EVERY)') $(if $(filter-out 0,$(KEEP)),--keep)
 
 bench: build ## Measure this machine, on private servers with fsync on: WORKLOADS="drain steady", RUNS=5, BENCH_OUT=docs/bench
 	scripts/install-requirements.sh postgres

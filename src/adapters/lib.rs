@@ -34,6 +34,6 @@ pub use exec::Exec;
 pub use registry::{KINDS, check, platform_rates, shows_progress};
 pub use reload::build;
 pub use settings::SettingsError;
-pub use signature::{KeyError, Signer};
+pub use signature::{KeyError, RandomError, Signer};
 pub use stdout::{LineWriter, Stdout};
-pub use webhook::Webhook;
+pub use webhook::{Attempt, Webhook};

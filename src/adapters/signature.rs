@@ -14,10 +14,18 @@ use thiserror::Error;
 /// Marks a signing secret, so that one is recognised wherever it turns up.
 pub(super) const PREFIX: &str = "whsec_";
 
+/// Bytes of a new key: as many as SHA-256 puts out.
+const NEW_KEY_BYTES: usize = 32;
+
 /// Signs with one or more keys.
 pub struct Signer {
     keys: Vec<Hmac<Sha256>>,
 }
+
+/// The operating system gave no random bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the operating system's random number generator failed")]
+pub struct RandomError;
 
 /// Why a secret is not a signing secret. Never holds the secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -43,6 +51,19 @@ impl Signer {
             return Err(KeyError::Empty);
         }
         Ok(Self { keys })
+    }
+
+    /// A new secret, from the operating system's random number generator.
+    ///
+    /// # Errors
+    /// Where that fails.
+    pub fn new_secret() -> Result<String, RandomError> {
+        let mut key = [0; NEW_KEY_BYTES];
+        rustls::crypto::ring::default_provider()
+            .secure_random
+            .fill(&mut key)
+            .map_err(|_| RandomError)?;
+        Ok(format!("{PREFIX}{}", STANDARD.encode(key)))
     }
 
     /// The value of `webhook-signature`. `timestamp` is in seconds since 1970.
@@ -89,6 +110,17 @@ mod tests {
     #[test]
     fn known_answer_of_the_standard_is_reproduced() {
         assert_eq!(sign(SECRET), SIGNATURE);
+    }
+
+    #[test]
+    fn a_new_secret_signs_and_differs_from_the_one_before() {
+        let secret = Signer::new_secret().unwrap();
+        assert_eq!(
+            STANDARD.decode(&secret[PREFIX.len()..]).unwrap().len(),
+            NEW_KEY_BYTES
+        );
+        assert!(Signer::parse(&secret).is_ok());
+        assert_ne!(secret, Signer::new_secret().unwrap());
     }
 
     #[test]

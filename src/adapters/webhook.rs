@@ -42,7 +42,11 @@ impl Webhook {
         Checked::read(settings).map(drop)
     }
 
-    pub(super) fn build(
+    /// The adapter for `settings`, which are those of a subscription with this name.
+    ///
+    /// # Errors
+    /// Where the settings or the secret cannot be used.
+    pub fn build(
         subscription: &str,
         settings: &Value,
         environment: &Environment,
@@ -113,9 +117,33 @@ impl Webhook {
     }
 }
 
+/// What came of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// `None`: there was no answer.
+    pub status: Option<u16>,
+    pub verdict: Verdict,
+}
+
+impl Attempt {
+    fn unanswered(error: String) -> Self {
+        Self {
+            status: None,
+            verdict: Verdict::retry(error),
+        }
+    }
+}
+
 #[async_trait]
 impl Adapter for Webhook {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
+        self.post(delivery).await.verdict
+    }
+}
+
+impl Webhook {
+    /// Delivers one event, and tells the status of the answer too.
+    pub async fn post(&self, delivery: &Delivery<'_>) -> Attempt {
         let deadline = Instant::now() + self.timeout;
         let body = envelope::body(delivery);
         let headers = self.headers(delivery, &body);
@@ -128,14 +156,17 @@ impl Adapter for Webhook {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 let causes = http::causes(&error.without_url());
-                return Verdict::retry(format!("no answer from {}: {causes}", self.origin()));
+                return Attempt::unanswered(format!("no answer from {}: {causes}", self.origin()));
             }
             Err(_) => {
                 let (origin, timeout) = (self.origin(), self.timeout);
-                return Verdict::retry(format!("no answer from {origin} within {timeout:?}"));
+                return Attempt::unanswered(format!("no answer from {origin} within {timeout:?}"));
             }
         };
-        answer::judge(response, &self.url, deadline).await
+        Attempt {
+            status: Some(response.status().as_u16()),
+            verdict: answer::judge(response, &self.url, deadline).await,
+        }
     }
 }
 

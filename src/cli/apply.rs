@@ -49,10 +49,39 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
-    let (text, origin) = read(&args.file)?;
-    let file = SubscriptionFile::parse(&text, &origin).map_err(Failure::usage)?;
+    let file = load(&args.file)?;
     let mut client = super::connect(config).await?;
-    let applied = subscription::apply(&mut client, args.dry_run, |current| {
+    bring(&mut client, &file, &args).await
+}
+
+/// The file as it was read and checked, before anything is changed.
+pub(super) fn load(path: &Path) -> Result<SubscriptionFile, Failure> {
+    let (text, origin) = read(path)?;
+    SubscriptionFile::parse(&text, &origin).map_err(Failure::usage)
+}
+
+/// Applies a loaded file to a database that has the schema, and prints the difference.
+pub(super) async fn apply_loaded(
+    client: &mut Client,
+    file: &SubscriptionFile,
+) -> Result<(), Failure> {
+    let args = Args {
+        file: PathBuf::new(),
+        prune: false,
+        dry_run: false,
+        output: OutputArgs {
+            output: Output::Text,
+        },
+    };
+    bring(client, file, &args).await.map(drop)
+}
+
+async fn bring(
+    client: &mut Client,
+    file: &SubscriptionFile,
+    args: &Args,
+) -> Result<ExitCode, Failure> {
+    let applied = subscription::apply(client, args.dry_run, |current| {
         file.plan(current, args.prune)
     })
     .await?;
@@ -80,7 +109,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         output::note("nothing to change");
     }
     for backfill in &applied.backfills {
-        add_lanes(&client, backfill).await?;
+        add_lanes(client, backfill).await?;
     }
     Ok(ExitCode::SUCCESS)
 }

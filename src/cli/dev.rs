@@ -13,19 +13,21 @@ use lanekeeper_config::Config;
 use lanekeeper_dev::{Data, DevError, Options, Postgres, default_data_dir};
 use lanekeeper_postgres as store;
 use lanekeeper_postgres::Database;
+use lanekeeper_subscription::SubscriptionFile;
 use lanekeeper_telemetry::Telemetry;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Failure;
 use super::worker::Serving;
+use super::{Failure, apply, output};
 
 /// Run a private PostgreSQL, and a worker or a command on it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   lanekeeper dev                                  serve, keeping the data for the next time
+  lanekeeper dev -f subscriptions.toml            serve, and deliver what this file subscribes to
   lanekeeper dev -- psql                          look into it
   lanekeeper dev --ephemeral -- cargo test        run a command on a server of its own")]
 pub struct Args {
@@ -41,6 +43,9 @@ pub struct Args {
     /// Listen on this port of 127.0.0.1 too, with a password; 0 takes a free one
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
+    /// Apply this subscription file first, as `lanekeeper apply -f` does
+    #[arg(short, long, value_name = "FILE", conflicts_with = "no_migrate")]
+    file: Option<PathBuf>,
     /// Leave the database without Lanekeeper's schema
     #[arg(long)]
     no_migrate: bool,
@@ -89,45 +94,45 @@ pub async fn run(
     telemetry: Option<&Telemetry>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen().map_err(Failure::failed)?;
+    let subscriptions = args.file.as_deref().map(apply::load).transpose()?;
     let options = args.options(config).map_err(Failure::failed)?;
     let mut postgres = tokio::select! {
         started = Postgres::start(&options) => started.map_err(Failure::failed)?,
         signal = signals.next() => return Ok(killed_by(signal)),
     };
-    let outcome = beside(&mut postgres, args, config, telemetry, &mut signals).await;
+    let outcome = async {
+        if !args.no_migrate {
+            prepare(postgres.url(), subscriptions.as_ref()).await?;
+        }
+        if args.command.is_empty() {
+            serve(&mut postgres, config, telemetry, &mut signals).await
+        } else {
+            wrap(&mut postgres, args.command, &mut signals).await
+        }
+    }
+    .await;
     let stopped = postgres.stop().await.map_err(Failure::failed);
     outcome.and_then(|code| stopped.map(|()| code))
 }
 
-/// What happens while the server runs.
-async fn beside(
-    postgres: &mut Postgres,
-    args: Args,
-    config: &Config,
-    telemetry: Option<&Telemetry>,
-    signals: &mut Signals,
-) -> Result<ExitCode, Failure> {
-    if !args.no_migrate {
-        migrate(postgres.url()).await?;
-    }
-    if args.command.is_empty() {
-        serve(postgres, config, telemetry, signals).await
-    } else {
-        wrap(postgres, args.command, signals).await
-    }
-}
-
-async fn migrate(url: &str) -> Result<(), Failure> {
+/// Makes the schema, and the subscriptions in it.
+pub(super) async fn prepare(
+    url: &str,
+    subscriptions: Option<&SubscriptionFile>,
+) -> Result<(), Failure> {
     let database: Database = url.parse().map_err(Failure::failed)?;
     let (mut client, connection) = database.connect().await.map_err(Failure::failed)?;
-    let migration = async {
-        let migrated = store::migrate::migrate(&mut client).await.map(drop);
+    let preparation = async {
+        let migrated = store::migrate::migrate(&mut client).await;
+        migrated.map_err(Failure::failed)?;
+        if let Some(subscriptions) = subscriptions {
+            apply::apply_loaded(&mut client, subscriptions).await?;
+        }
         drop(client);
-        migrated
+        Ok(())
     };
-    let (migrated, closed) = tokio::join!(migration, connection);
-    migrated.map_err(Failure::failed)?;
-    closed.map_err(Failure::failed)
+    let (prepared, closed) = tokio::join!(preparation, connection);
+    prepared.and_then(|()| closed.map_err(Failure::failed))
 }
 
 /// Serves until a signal, or until the server fails.
@@ -137,18 +142,19 @@ async fn serve(
     telemetry: Option<&Telemetry>,
     signals: &mut Signals,
 ) -> Result<ExitCode, Failure> {
-    println!("PostgreSQL {}", postgres.binaries().version);
-    println!("data          {}", postgres.home().display());
-    println!("DATABASE_URL  {}", postgres.url());
+    output::line(format!("PostgreSQL    {}", postgres.binaries().version))?;
+    output::line(format!("data          {}", postgres.home().display()))?;
     if let Some(url) = postgres.tcp_url() {
-        println!("over TCP      {url}");
+        output::line(format!("over TCP      {url}"))?;
     }
     let database = postgres.url().parse().map_err(Failure::failed)?;
     let mut config = config.clone();
     // On one machine the destinations are on it too.
     config.worker.allow_private_targets = true;
     let serving = Serving::start(&config, database, telemetry).await?;
-    println!("probes        http://{}/readyz", serving.address);
+    output::line(format!("worker        http://{}", serving.address))?;
+    output::line("\nFor the commands in another shell:")?;
+    output::line(format!("export DATABASE_URL='{}'", postgres.url()))?;
     tokio::select! {
         _ = signals.next() => serving.stop().await,
         error = postgres.exited() => Err(Failure::failed(error)),

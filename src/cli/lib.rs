@@ -9,6 +9,7 @@ pub mod breaker;
 pub mod config;
 mod connection;
 pub mod dead;
+pub mod demo;
 pub mod dev;
 pub mod doctor;
 pub mod enqueue;
@@ -17,8 +18,10 @@ pub mod health;
 pub mod hook;
 pub mod lane;
 mod list;
+pub mod listen;
 pub mod migrate;
 pub mod output;
+pub mod secret;
 pub mod session;
 pub mod spool;
 pub mod status;
@@ -79,12 +82,15 @@ enum OtherCommand {
     Breaker(breaker::Args),
     Config(config::Args),
     Dead(dead::Args),
+    Demo(demo::Args),
     Dev(dev::Args),
     Doctor(doctor::Args),
     Enqueue(enqueue::Args),
     Health(health::Args),
     Lane(lane::Args),
+    Listen(listen::Args),
     Migrate(migrate::Args),
+    Secret(secret::Args),
     Session(session::Args),
     Spool(spool::Args),
     Status(status::Args),
@@ -111,12 +117,15 @@ impl OtherCommand {
             Self::Breaker(args) => breaker::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
             Self::Dead(args) => dead::run(args, config).await,
+            Self::Demo(args) => demo::run(args, config).await,
             Self::Dev(args) => dev::run(args, config, telemetry).await,
             Self::Doctor(args) => doctor::run(args, config).await,
             Self::Enqueue(args) => enqueue::run(args, config).await,
             Self::Health(args) => health::run(args, config).await,
             Self::Lane(args) => lane::run(args, config).await,
+            Self::Listen(args) => listen::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Secret(args) => secret::run(args),
             Self::Session(args) => session::run(args, config).await,
             Self::Spool(args) => spool::run(args, config).await,
             Self::Status(args) => status::run(args, config).await,

@@ -23,6 +23,7 @@ pub mod inspect;
 pub mod lane_connection;
 pub mod letter;
 pub mod log;
+pub mod log_follow;
 pub mod migrate;
 pub mod operate;
 pub mod place;

@@ -95,6 +95,15 @@ impl Reader {
         }
     }
 
+    /// Starts at `from`, or at the first later event that is still kept and was appended on `day` or later.
+    pub fn since(session_id: i64, from: i64, day: Date) -> Self {
+        Self {
+            session_id,
+            next_seq: from,
+            day,
+        }
+    }
+
     /// The next events in order; none where there are no more yet. A page is bounded in rows and
     /// bytes and holds no snapshot once it is here.
     ///

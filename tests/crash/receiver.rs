@@ -1,4 +1,4 @@
-//! The receiver of the examples, as a process of its own, and what it wrote down.
+//! The receiver of `lanekeeper demo`, as a process of its own, and what it wrote down.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -61,8 +60,10 @@ impl Receiver {
 
     /// Again, after it was killed, with the same record; on a port that may be another.
     pub async fn begin(&mut self) -> u16 {
-        let mut command = Command::new(program().await);
-        command.arg("--record").arg(&self.record);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lanekeeper"));
+        command
+            .args(["demo", "receiver", "--record"])
+            .arg(&self.record);
         for (number, secret) in self.secrets.iter().enumerate() {
             let name = format!("RECEIVER_SECRET_{number}");
             command.args(["--secret-env", &name]).env(&name, secret);
@@ -94,28 +95,6 @@ impl Receiver {
             at: 0,
         }
     }
-}
-
-/// Where cargo puts it; built where only this test was asked for.
-async fn program() -> &'static Path {
-    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
-    PROGRAM
-        .get_or_init(|| async {
-            let bin = Path::new(env!("CARGO_BIN_EXE_lanekeeper"));
-            let program = bin.with_file_name("examples").join("receiver");
-            if !program.exists() {
-                let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-                let built = Command::new(cargo)
-                    .args(["build", "--locked", "--example", "receiver"])
-                    .current_dir(env!("CARGO_MANIFEST_DIR"))
-                    .status()
-                    .await
-                    .unwrap();
-                assert!(built.success(), "cargo build --example receiver");
-            }
-            program
-        })
-        .await
 }
 
 #[derive(Deserialize)]

@@ -65,6 +65,68 @@ async fn dev(script: &str) -> (Child, String) {
     (child, line.expect("the command prints a line"))
 }
 
+#[tokio::test]
+async fn a_subscription_file_is_applied_before_the_worker_serves() {
+    let folder = Folder::new("subscriptions");
+    let file = folder.0.join("look.toml");
+    std::fs::write(
+        &file,
+        "[subscription.look]\nstream = \"runs\"\nadapter = \"stdout\"\n",
+    )
+    .unwrap();
+    let mut command = lanekeeper();
+    if let Some(bin) = private_server().postgres_bin {
+        command.env("LANEKEEPER_DEV__POSTGRES_BIN", bin);
+    }
+    let mut child = command
+        .args(["dev", "--ephemeral", "-f"])
+        .arg(&file)
+        .env("LANEKEEPER_HTTP__LISTEN", "127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = Vec::new();
+    let url = loop {
+        let line = lines.next_line().await.unwrap();
+        let line = line.unwrap_or_else(|| panic!("it ended: {said:?}"));
+        if let Some(url) = line.strip_prefix("export DATABASE_URL=") {
+            break url.trim_matches('\'').to_owned();
+        }
+        said.push(line);
+    };
+    assert!(said.iter().any(|line| line.contains("+ look")), "{said:?}");
+    let http = said.iter().find_map(|line| line.strip_prefix("worker "));
+    assert!(http.unwrap().contains("http://127.0.0.1:"), "{said:?}");
+
+    let enqueue = "SELECT lanekeeper.enqueue('runs', 's', 'step', '{\"n\": 1}')";
+    connect(&url).await.batch_execute(enqueue).await.unwrap();
+    let delivered = loop {
+        let line = lines.next_line().await.unwrap().expect("it serves");
+        if line.starts_with('{') {
+            break line;
+        }
+    };
+    let delivered: serde_json::Value = serde_json::from_str(&delivered).unwrap();
+    assert_eq!(delivered["data"]["n"], 1);
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().await.unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_subscription_file_that_cannot_be_is_refused_before_a_server_starts() {
+    let mut command = lanekeeper();
+    let refused = command
+        .args(["dev", "--ephemeral", "-f", "/nonexistent/look.toml"])
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("/nonexistent/look.toml"), "{said}");
+    assert!(refused.stdout.is_empty());
+}
+
 fn socket_dir(url: &str) -> PathBuf {
     let config: tokio_postgres::Config = url.parse().unwrap();
     match &config.get_hosts()[0] {

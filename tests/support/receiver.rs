@@ -125,6 +125,12 @@ impl Receiver {
         (secrets.len() - 1, secret)
     }
 
+    /// Takes what is signed with a secret that somebody else made.
+    pub fn accept_secret(&self, secret: &str) {
+        let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap());
+        self.desk.secrets.lock().unwrap().push(key.unwrap());
+    }
+
     /// Answers the next request so.
     pub fn answer_once(&self, instead: Instead) {
         self.desk.instead.lock().unwrap().push_back(instead);

@@ -1,9 +1,12 @@
 //! The commands, as people and scripts run them: the real binary against a database of its own.
 
 mod bench;
+mod demo;
 mod doctor;
 mod enqueue;
+mod listen;
 mod operate;
+mod secret;
 mod status;
 mod tail;
 

@@ -12,7 +12,7 @@ use lanekeeper_streams::hooks::shape::AgentCli;
 use serde_json::Value;
 
 pub fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hooks")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/demo")
 }
 
 /// Recordings of real sessions, which are not part of the repository.

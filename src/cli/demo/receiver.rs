@@ -1,13 +1,12 @@
-//! A webhook receiver that checks what Lanekeeper promises.
+//! A webhook receiver that checks what Lanekeeper promises: the one of `lanekeeper demo`, and of the crash tests.
 //!
-//! It verifies the signature of each delivery (Standard Webhooks), writes what it accepted to a
-//! record, one JSON line each, before it answers, and watches the order inside every session. It
-//! shows what a receiver has to do: recognise a repeated message id, and nothing about order. A dead
-//! letter that was requeued says so, and comes behind others.
+//! It verifies the signature of each delivery (Standard Webhooks), writes what it accepted to a record, one JSON line
+//! each, before it answers, and watches the order inside every session. It shows what a receiver has to do: recognise
+//! a repeated message id, and nothing about order. A dead letter that was requeued says so, and comes behind others.
 //!
-//!     cargo run --example receiver -- --port 9000 --record deliveries.jsonl
-//!
-//! `GET /summary` tells the counts; SIGTERM prints them and ends with 1 if the order was broken.
+//! `GET /summary` tells the counts. After SIGUSR1 it records the next delivery as withheld and never answers it, so
+//! that the worker that waits for the answer can be killed in the middle of a delivery. SIGTERM prints the counts and
+//! ends it, with 1 if the order was broken.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -23,18 +22,24 @@ use axum::routing::get;
 use axum::{Json, Router};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use clap::Parser;
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::super::Failure;
+use super::super::output;
+
 /// Seconds that a delivery's timestamp may be away from our clock.
 const TOLERANCE_S: i64 = 300;
 
-#[derive(Parser)]
-struct Args {
+/// Receive webhooks and record them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  lanekeeper demo receiver --port 9000 --record deliveries.jsonl")]
+pub struct Args {
     /// Port on 127.0.0.1; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
@@ -101,6 +106,9 @@ struct Line<'a> {
     duplicate: bool,
     /// It was told that it is not wanted.
     refused: bool,
+    /// It gets no answer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    withheld: bool,
 }
 
 #[derive(Clone, Default, Serialize)]
@@ -109,6 +117,7 @@ struct Summary {
     accepted: u64,
     duplicates: u64,
     refused_on_purpose: u64,
+    withheld: u64,
     unverified: u64,
     malformed: u64,
     sessions: usize,
@@ -125,6 +134,8 @@ struct Receiver {
 
 struct Seen {
     record: File,
+    /// Whether the next delivery gets no answer.
+    withhold: bool,
     /// Path and message id.
     ids: HashSet<(String, String)>,
     /// By path, stream and session.
@@ -141,12 +152,17 @@ impl Receiver {
             .clone()
     }
 
+    fn withhold_next(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.withhold = true;
+    }
+
     fn receive(
         &self,
         path: &str,
         headers: &HeaderMap,
         body: &[u8],
-    ) -> Result<StatusCode, std::io::Error> {
+    ) -> Result<Answer, std::io::Error> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.summary.requests += 1;
         let now = Timestamp::now();
@@ -154,23 +170,42 @@ impl Receiver {
         let secret = secrets.position(|secret| verify(secret, headers, body, now));
         if secret.is_none() && !self.secrets.is_empty() {
             seen.summary.unverified += 1;
-            return Ok(StatusCode::UNAUTHORIZED);
+            return Ok(Answer::Status(StatusCode::UNAUTHORIZED));
         }
         let Ok(envelope) = serde_json::from_slice::<Envelope>(body) else {
             seen.summary.malformed += 1;
-            return Ok(StatusCode::BAD_REQUEST);
+            return Ok(Answer::Status(StatusCode::BAD_REQUEST));
         };
+        if std::mem::take(&mut seen.withhold) {
+            seen.write(path, secret, &envelope, Kind::Withheld)?;
+            return Ok(Answer::None);
+        }
         if seen.summary.requests.is_multiple_of(self.fail_every) {
             seen.summary.refused_on_purpose += 1;
-            return Ok(StatusCode::SERVICE_UNAVAILABLE);
+            return Ok(Answer::Status(StatusCode::SERVICE_UNAVAILABLE));
         }
-        let refused = self.refuse_at.as_deref() == Some(path) && envelope.is_unwanted();
-        seen.write(path, secret, &envelope, refused)?;
-        if refused {
-            return Ok(StatusCode::UNPROCESSABLE_ENTITY);
+        if self.refuse_at.as_deref() == Some(path) && envelope.is_unwanted() {
+            seen.write(path, secret, &envelope, Kind::Refused)?;
+            return Ok(Answer::Status(StatusCode::UNPROCESSABLE_ENTITY));
         }
-        Ok(StatusCode::NO_CONTENT)
+        seen.write(path, secret, &envelope, Kind::Accepted)?;
+        Ok(Answer::Status(StatusCode::NO_CONTENT))
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Status(StatusCode),
+    /// The connection stays open and nothing comes.
+    None,
+}
+
+/// What becomes of a delivery that is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Accepted,
+    Refused,
+    Withheld,
 }
 
 impl Seen {
@@ -179,7 +214,7 @@ impl Seen {
         path: &str,
         secret: Option<usize>,
         envelope: &Envelope,
-        refused: bool,
+        kind: Kind,
     ) -> Result<(), std::io::Error> {
         let id = (path.to_owned(), envelope.id.clone());
         let duplicate = self.ids.contains(&id);
@@ -196,16 +231,24 @@ impl Seen {
             attempt: envelope.attempt,
             requeued: envelope.requeued,
             duplicate,
-            refused,
+            refused: kind == Kind::Refused,
+            withheld: kind == Kind::Withheld,
         };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
         // First the record, then the answer: what we answer for is written down.
         self.record.write_all(&text)?;
 
-        if refused {
-            self.summary.refused_on_purpose += 1;
-            return Ok(());
+        match kind {
+            Kind::Accepted => {}
+            Kind::Refused => {
+                self.summary.refused_on_purpose += 1;
+                return Ok(());
+            }
+            Kind::Withheld => {
+                self.summary.withheld += 1;
+                return Ok(());
+            }
         }
         self.summary.accepted += 1;
         if duplicate {
@@ -267,17 +310,17 @@ async fn deliver(
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    receiver
-        .receive(uri.path(), &headers, &body)
-        .unwrap_or_else(|error| {
-            eprintln!("receiver: could not write the record: {error}");
+    match receiver.receive(uri.path(), &headers, &body) {
+        Ok(Answer::Status(status)) => status,
+        Ok(Answer::None) => std::future::pending().await,
+        Err(error) => {
+            output::note(format!("receiver: could not write the record: {error}"));
             StatusCode::INTERNAL_SERVER_ERROR
-        })
+        }
+    }
 }
 
-#[tokio::main]
-async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let args = Args::parse();
+pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let secrets = args.secret_env.iter().map(|name| {
         let secret = std::env::var(name).map_err(|error| format!("{name}: {error}"))?;
         let encoded = secret.strip_prefix("whsec_").unwrap_or(&secret);
@@ -285,15 +328,15 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             .decode(encoded)
             .map_err(|error| format!("{name}: {error}"))
     });
+    let secrets = secrets.collect::<Result<_, String>>();
+    let record = File::options().create(true).append(true).open(&args.record);
     let receiver = Arc::new(Receiver {
-        secrets: secrets.collect::<Result<_, String>>()?,
+        secrets: secrets.map_err(Failure::usage)?,
         fail_every: args.fail_every,
         refuse_at: args.refuse_at,
         seen: Mutex::new(Seen {
-            record: File::options()
-                .create(true)
-                .append(true)
-                .open(&args.record)?,
+            record: record.map_err(Failure::failed)?,
+            withhold: false,
             ids: HashSet::new(),
             newest: HashMap::new(),
             summary: Summary::default(),
@@ -307,21 +350,32 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         .fallback(axum::routing::post(deliver))
         .with_state(Arc::clone(&receiver));
 
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port)).await?;
-    println!("http://{}", listener.local_addr()?);
-    tokio::select! {
-        served = axum::serve(listener, app) => served?,
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+    let mut withhold = signal(SignalKind::user_defined1()).map_err(Failure::failed)?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port))
+        .await
+        .map_err(Failure::failed)?;
+    let address = listener.local_addr().map_err(Failure::failed)?;
+    output::line(format!("http://{address}"))?;
+    let serving = async { axum::serve(listener, app).await };
+    tokio::pin!(serving);
+    loop {
+        tokio::select! {
+            served = &mut serving => {
+                served.map_err(Failure::failed)?;
+                break;
+            }
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = withhold.recv() => receiver.withhold_next(),
+        }
     }
     let summary = receiver.summary();
-    println!("{}", serde_json::to_string(&summary)?);
-    Ok(if summary.out_of_order == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    output::json_line(&summary)?;
+    Ok(match summary.out_of_order {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     })
 }
 
