@@ -1,6 +1,6 @@
 //! Claiming and fetching (I2, I9).
 //!
-//! Sources: `src/engine/claimer/claiming.rs` and `migrations/functions/claim/claim.sql`. A lane's progress is
+//! Sources: `src/engine/claiming/claimer/claim_lanes.rs` and `migrations/functions/claim/claim.sql`. A lane's progress is
 //! read and written under its lock only, so the two statements of a claim are one step for everybody
 //! else; so is the fetch, of which a later one sees what an earlier one missed.
 //!

@@ -1,7 +1,7 @@
 //! What goes wrong, and what mends it: deaths, cut connections, frozen processes, failover (I2, I5).
 //!
-//! Sources: `migrations/functions/takeover/terminate_frozen.sql`, `src/engine/control.rs`,
-//! `src/engine/trust.rs`, `src/postgres/lane_connection.rs`.
+//! Sources: `migrations/functions/takeover/terminate_frozen.sql`, `src/engine/peers/control.rs`,
+//! `src/engine/peers/lock_validity.rs`, `src/postgres/lane_connection.rs`.
 //!
 //! Bound: a worker loses no second connection before the first was taken over.
 

@@ -1,6 +1,6 @@
 //! What a worker's connection and its lane tasks may do, and what arrives (I2, I3, I4).
 //!
-//! Sources: `src/engine/lane.rs`, `src/engine/progress.rs`, `src/engine/transactional.rs` as far as it
+//! Sources: `src/engine/delivering/adapter_lane/mod.rs`, `src/engine/delivering/progress.rs`, `src/engine/delivering/handler_lane/mod.rs` as far as it
 //! differs in nothing here. Requeued dead letters are in `letter`. Left out: suspects, coalescing, payloads.
 
 use crate::claim;

@@ -1,7 +1,7 @@
 //! Dead letters that an operator has delivered again, and what must come of them.
 //!
 //! Sources: `requeue_dead_letters`, `update_requeued` and `settle_requeued` in `migrations/functions/dead_letter`,
-//! `Runner::letters` of `src/engine/lane.rs`. Left out: `drop_dead_letter`, and a second dead letter of a lane.
+//! `Runner::letters` of `src/engine/delivering/adapter_lane/mod.rs`. Left out: `drop_dead_letter`, and a second dead letter of a lane.
 //!
 //! A lane reads its letter over another connection than the one that has its lock; the letter changes under that
 //! lock only, so reading and delivering it are one step.

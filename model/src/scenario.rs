@@ -108,7 +108,7 @@ pub enum Mutation {
 /// Whether a worker stops believing in its locks before the server gives them to others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Trust {
-    /// As `src/engine/trust.rs` sees to.
+    /// As `src/engine/peers/lock_validity.rs` sees to.
     #[default]
     Kept,
     /// The assumption is broken: a lost connection is noticed late.

@@ -1,6 +1,6 @@
 //! Settling, going idle, letting go (I4, I5, I13).
 //!
-//! Sources: `migrations/functions/settle/settle.sql`, `migrations/functions/claim/record_in_flight.sql`, `src/engine/claimer/settling.rs`,
+//! Sources: `migrations/functions/settle/settle.sql`, `migrations/functions/claim/record_in_flight.sql`, `src/engine/claiming/claimer/settle_lanes.rs`,
 //! `src/postgres/sql/unlock.sql`. One
 //! settlement may carry many lanes; here each goes alone, in any order.
 

@@ -53,7 +53,7 @@ pub enum Step {
     Commit(usize),
     RollBack(usize),
 
-    // ── Lane connections: src/engine/claimer/mod.rs, lanekeeper.claim ────────────────────────────────
+    // ── Lane connections: src/engine/claiming/claimer/mod.rs, lanekeeper.claim ────────────────────────────────
     /// The walk's snapshot, where a mutation makes it matter.
     WalkSnapshot(usize),
     /// The walk of `lanekeeper.claim` takes the locks of these lanes (as bits) with a due token each,
@@ -68,7 +68,7 @@ pub enum Step {
     /// A look behind the bounds (`engine::behind`), or `Walks::start` from the beginning: about once a second.
     FullWalk(usize),
 
-    // ── Lane tasks: src/engine/lane.rs ───────────────────────────────────────────────────────────
+    // ── Lane tasks: src/engine/delivering/adapter_lane/mod.rs ───────────────────────────────────────────────────────────
     /// `Runner::attempt`: the adapter answers.
     Deliver(usize, usize, Verdict),
     /// The worker stops: `Operation::Release`.
@@ -103,7 +103,7 @@ pub enum Step {
     /// The lane's marked token becomes due.
     TimeOutDue(usize),
 
-    // ── Waking: src/engine/wake.rs, src/engine/walk.rs ───────────────────────────────────────────
+    // ── Waking: src/engine/waking/listener.rs, src/engine/claiming/scan.rs ───────────────────────────────────────────
     /// A claim took nothing: `Idle::enter`.
     Doze(usize),
     /// `Walks::next_at` has come.

@@ -1,6 +1,6 @@
 //! What waits for time, for the doorbell, for polls and for bounds (I8, I13).
 //!
-//! Sources: `src/engine/wake.rs`, `src/engine/walk.rs`, `src/engine/shared.rs`.
+//! Sources: `src/engine/waking/listener.rs`, `src/engine/claiming/scan.rs`, `src/engine/shared.rs`.
 
 use crate::claim::claimable;
 use crate::lane::has_session;

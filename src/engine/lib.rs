@@ -1,67 +1,46 @@
-//! The engine: claims lanes, runs them, settles them. It knows no destination.
+//! The engine: claims lanes, delivers their events, settles them. It knows no destination.
 //!
 //! ```text
-//! claimer (one per lane connection) ── claims ──► lane task ── delivers ──► adapter
-//!    ▲  ▲                                            │
-//!    │  └────────────── settlements ─────────────────┘
-//!    ├── walk: when to look, from where          ├── coalesce: what of a batch goes out
-//!    ├── wake, doorbell: notifications             └── retry: when a failed head comes back
-//!    └── trust: how long locks are believed in   pace: what a limit lets be claimed, how lanes wait
-//! transactional: the same for handlers, whose effect commits with their settlement
-//! control (one per worker): heartbeat, routes, takeover from dead and frozen peers, and the end of
-//!   connections that this worker gave up (given_up); lock_table: how many lanes it may hold
-//! housekeeping: retention, and what applies left to finish; archive: days go to files before they go
+//! lane connection ── claims ──► lane task ── delivers ──► adapter
+//!       ▲                           │
+//!       └──────── settlements ──────┘
 //! ```
 //!
-//! | what goes wrong | who notices, and when | what happens |
+//! | wing | what it does |
+//! |---|---|
+//! | `claiming` | which lanes a connection takes, and how it settles them |
+//! | `delivering` | the events of a held lane go out one at a time, in order |
+//! | `waking` | how a worker learns that a lane has something to deliver |
+//! | `peers` | how long a worker relies on its locks, and takeover from workers that died |
+//! | `maintenance` | retention, archive, statistics, health |
+//!
+//! `worker` starts and stops a worker; `shared` holds the state of its tasks, one owner per wing; `settings` is
+//! what it is configured with.
+//!
+//! | what goes wrong | what notices it, and when | what happens |
 //! |---|---|---|
-//! | SIGKILL, crash | the server at once (closed socket); survivors within a second | locks are free, tokens are still there, marked lanes are woken, heads are charged a crash |
-//! | frozen process | a peer after 30 s without heartbeat; the process itself by its trust window | the peer ends the connections; on thaw all its deliveries are cancelled, it can settle nothing |
+//! | SIGKILL, crash | the server at once (closed socket); survivors within a second | the locks are free, the ready entries are still there, lanes with in-flight records are woken, heads are charged a crash |
+//! | frozen process | a peer after 30 s without heartbeat; the process itself by its validity window | the peer ends the connections; when the process runs again all its deliveries are cancelled, and it can settle nothing |
 //! | vanished node | the server by keepalives, 11 s | as for a crash |
-//! | a connection is open and silent, something on the way hangs | the worker by its trust window | it ends the connection's backend over its control connection, and wakes the lanes |
-//! | Postgres restarts or fails over | every connection ends | lanes are dropped, everything starts again from the rows |
-//! | a notification is lost | nobody | the poll floor finds the token |
+//! | a connection is open and silent because something on the way hangs | the worker by its validity window | it ends the connection's backend over its control connection, and the lanes are woken |
+//! | Postgres restarts or fails over | every connection ends | lanes are dropped, and everything starts again from the rows |
+//! | a notification is lost | nothing | the scan at the poll floor finds the ready entry |
 
-mod archive;
-mod behind;
-mod budget;
-mod claimer;
-mod coalesce;
-mod control;
-mod doorbell;
-mod gauges;
-mod given_up;
-mod handler;
-mod housekeeping;
-mod idle;
-mod lane;
-mod lifecycle;
-mod lock_table;
-mod pace;
-mod places;
-mod progress;
-mod reserve;
-mod retry;
-mod route;
-mod sent_messages;
+mod claiming;
+mod delivering;
+mod maintenance;
+mod peers;
 mod settings;
 mod shared;
-mod signal;
-mod survey;
-mod transactional;
-mod trust;
-mod vital_signs;
-mod wake;
-mod walk;
-mod wanted;
+mod waking;
 mod worker;
 
-pub use archive::FolderError;
-pub use control::DestinationSource;
-pub use handler::{Destination, Handler, HandlerError};
-pub use lock_table::lanes_each;
-pub use pace::most_resting;
-pub use sent_messages::SentMessages;
+pub use claiming::rate_control::most_waiting;
+pub use delivering::handler::{Destination, Handler, HandlerError};
+pub use delivering::sent_messages::SentMessages;
+pub use maintenance::archive::FolderError;
+pub use peers::control::DestinationSource;
+pub use peers::lock_table::lanes_each;
 pub use settings::WorkerSettings;
 pub use worker::{NotReady, Probe, StartError, Stopped, Worker};
 
@@ -69,6 +48,6 @@ pub use worker::{NotReady, Probe, StartError, Stopped, Worker};
 /// the library.
 #[doc(hidden)]
 pub mod decision {
-    pub use super::coalesce::{Merging, Step, plan};
-    pub use super::progress::{Judgement, Progress, Stop};
+    pub use crate::delivering::coalesce::{Merging, Step, plan};
+    pub use crate::delivering::progress::{Judgement, Progress, Stop};
 }

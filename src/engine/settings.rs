@@ -6,55 +6,55 @@ use std::time::Duration;
 use lanekeeper_limit::{BreakerSettings, RedisSettings};
 use lanekeeper_telemetry::Tracing;
 
-/// How a worker behaves. [`Default`] is the configuration's default.
+/// How a worker behaves. [`Default`] is the default of the configuration.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// Connections that hold lane locks; each claims and settles for itself.
+    /// Connections that hold lane locks. Each claims and settles for itself.
     pub lane_connections: usize,
-    /// Connections on which handlers run, one event at a time each; opened when there is a handler.
+    /// Connections on which handlers run, one event at a time each. Opened when a handler exists.
     pub handler_connections: usize,
-    /// Connections for what is no lane work: large payloads, pauses, housekeeping.
+    /// Connections for all other work: large payloads, pauses, maintenance.
     pub pool_size: usize,
-    /// Lanes held at once over all of them: also the deliveries at once. `None`: this worker's part of the server's lock
-    /// table, 2,048 at the most.
+    /// The most lanes held at once over all connections, and so the most deliveries at once. `None`: this worker's
+    /// part of the server's lock table, at most 2,048.
     pub max_lanes: Option<usize>,
-    /// Bytes of events fetched ahead, and as many of large payloads, which wait until there is room.
+    /// Bytes of events fetched ahead, and the same number of bytes for large payloads, which wait until there is room.
     pub prefetch_bytes: usize,
     /// Events fetched per lane at once.
     pub batch: usize,
-    /// The longest an idle worker goes without looking.
+    /// The longest time between two scans of an idle worker.
     pub poll_floor: Duration,
     /// Between two heartbeats.
     pub heartbeat: Duration,
-    /// Without a heartbeat for this long a worker counts as frozen and is ended.
+    /// A worker without a heartbeat for this long counts as frozen, and its connections are ended.
     pub frozen_after: Duration,
-    /// How long locks are believed in after the last answer.
+    /// The validity window: how long locks are relied on after a question that was answered.
     pub trust: Duration,
-    /// A delivery that takes longer moves its lane's token out of the claims' way.
+    /// A delivery that takes longer gets an in-flight record, so that claims need not step over its ready entry.
     pub mark_after: Duration,
-    /// How long deliveries may go on after a stop was asked for.
+    /// How long deliveries may continue after a stop was requested.
     pub shutdown_grace: Duration,
-    /// An event that this many workers died of is exhausted.
+    /// An event that was charged this many crashes is exhausted.
     pub max_crashes: i32,
     /// How long the log is kept.
     pub retention_days: i32,
     /// How long dedupe keys are kept.
     pub dedupe_days: i32,
-    /// How long it is on record why an event was not delivered; as long as the event in any case.
+    /// How long outcomes are kept; at least as long as the event.
     pub outcome_days: i32,
-    /// How long it is on record who settled what.
+    /// How long the history of settlements is kept.
     pub history_days: i32,
-    /// How long dead letters are kept that somebody has dealt with.
+    /// How long resolved dead letters are kept.
     pub dead_letter_days: i32,
     /// How long the lanes of a session are kept of which nothing else is left.
     pub session_days: i32,
-    /// Where days of the log are written to before they are dropped. `None`: nowhere.
+    /// The folder to which days of the log are written before they are dropped. `None`: they are not archived.
     pub archive_dir: Option<PathBuf>,
-    /// Where limits are shared. `None`: each worker keeps to its share of them.
+    /// The Redis server on which limits are shared. `None`: each worker uses its local quota.
     pub redis: Option<RedisSettings>,
-    /// When a destination that fails is left alone.
+    /// When a circuit opens.
     pub breaker: BreakerSettings,
-    /// What becomes of deliveries' spans.
+    /// Whether deliveries have spans.
     pub tracing: Tracing,
 }
 

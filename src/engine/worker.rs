@@ -15,20 +15,24 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::archive::{self, FolderError};
-use super::control::DestinationSource;
-use super::settings::WorkerSettings;
-use super::shared::Shared;
-use super::{behind, claimer, control, doorbell, gauges, lock_table, survey, transactional, wake};
+use crate::claiming::{backstop, claimer};
+use crate::delivering::handler_lane;
+use crate::maintenance::archive::{self, FolderError};
+use crate::maintenance::{gauges, statistics};
+use crate::peers::control::DestinationSource;
+use crate::peers::{control, lock_table};
+use crate::settings::WorkerSettings;
+use crate::shared::Shared;
+use crate::waking::{doorbell, listener};
 
-/// For a pooled connection: a large payload waits no longer.
+/// The longest wait for a pooled connection.
 const POOL_TIMEOUT: Duration = Duration::from_secs(5);
-/// For settling what was aborted after the grace period.
+/// The longest wait for lanes that are aborted after the grace period to be settled.
 const HAND_BACK_WITHIN: Duration = Duration::from_secs(3);
-/// For backends that were told to end to be gone: they need milliseconds.
+/// The longest wait for terminated backends to be gone. They need milliseconds.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// A claim loop comes around several times within the trust window; a minute means that it hangs.
+/// A claim loop runs several times within the validity window; a minute without a run means that it hangs.
 const LIVE_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Error)]
@@ -64,9 +68,9 @@ pub struct Worker {
 /// How a worker stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Every lane was handed back.
+    /// Every lane was released.
     Clean,
-    /// Deliveries were still running when the grace period ended; they are repeated elsewhere.
+    /// Deliveries were still running when the grace period ended. They are repeated by other workers.
     Abandoned { lanes: usize },
 }
 
@@ -74,8 +78,8 @@ impl Worker {
     /// Connects, checks schema and session, and starts to deliver.
     ///
     /// # Errors
-    /// Where the database is not there, not migrated by this release, or behind a pooler; or where there is an archive
-    /// that cannot be written to.
+    /// If the database cannot be reached, has another schema version, or is behind a pooler, or if the archive folder
+    /// cannot be written to.
     pub async fn start(
         database: Database,
         settings: WorkerSettings,
@@ -91,8 +95,8 @@ impl Worker {
             host: host(),
             pid: i32::try_from(std::process::id()).unwrap_or(0),
         };
-        // Before the first claim: an event that kills every worker at once would otherwise be claimed
-        // again before the crashes of the last ones are charged to it, for ever.
+        // Before the first claim: an event that kills every worker at once would otherwise be claimed again, for ever,
+        // before the last crashes are charged to it.
         peers::take_over(&client, identity.worker_id, frozen_after_ms(&settings)).await?;
         let most = match settings.max_lanes {
             Some(lanes) => lanes,
@@ -104,24 +108,24 @@ impl Worker {
         let connections = settings.lane_connections;
         let shared = Arc::new(Shared::new(database, pool, settings, identity, most));
         tracing::info!(
-            worker_id = shared.identity.worker_id,
+            worker_id = shared.peers.worker_id(),
             lane_connections = connections,
             max_lanes = most,
             "worker started"
         );
         gauges::register(&opentelemetry::global::meter(names::SCOPE), &shared);
         let others = vec![
-            // Listening comes before the first claim, so that nothing falls between them.
-            tokio::spawn(wake::listen(Arc::clone(&shared))),
-            tokio::spawn(doorbell::ring_me(Arc::clone(&shared))),
+            // Listening starts before the first claim, so that no event is missed between the two.
+            tokio::spawn(listener::listen(Arc::clone(&shared))),
+            tokio::spawn(doorbell::run(Arc::clone(&shared))),
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
             tokio::spawn(share_limits(Arc::clone(&shared), ended.clone())),
-            tokio::spawn(survey::run(Arc::clone(&shared))),
-            tokio::spawn(behind::run(Arc::clone(&shared))),
+            tokio::spawn(statistics::run(Arc::clone(&shared))),
+            tokio::spawn(backstop::run(Arc::clone(&shared))),
         ];
         let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
         let handlers = (0..shared.settings.handler_connections)
-            .map(|_| tokio::spawn(transactional::run(Arc::clone(&shared))));
+            .map(|_| tokio::spawn(handler_lane::run(Arc::clone(&shared))));
         let claimers = adapters.chain(handlers).collect();
         Ok(Self {
             shared,
@@ -132,27 +136,27 @@ impl Worker {
     }
 
     pub fn id(&self) -> i64 {
-        self.shared.identity.worker_id
+        self.shared.peers.worker_id()
     }
 
-    /// Lanes that it holds.
+    /// How many lanes it holds.
     pub fn held(&self) -> usize {
-        self.shared.held()
+        self.shared.claiming.held()
     }
 
-    /// Routes that it walks: of the subscriptions that are not paused, as far as it knows.
+    /// How many routes it delivers: the subscriptions that are not paused, as far as it knows.
     pub fn routes(&self) -> usize {
-        self.shared.routes().iter().count()
+        self.shared.claiming.routes().iter().count()
     }
 
-    /// For probes, which outlive any borrow of the worker.
+    /// For probes, which live longer than any borrow of the worker.
     pub fn probe(&self) -> Probe {
         Probe {
             shared: Arc::clone(&self.shared),
         }
     }
 
-    /// Stops claiming, lets running deliveries finish within the grace period, hands lanes back.
+    /// Stops claiming, lets running deliveries finish within the grace period, and releases all lanes.
     pub async fn stop(self) -> Stopped {
         self.shared.stopping.cancel();
         let mut draining = futures_util::future::join_all(self.claimers);
@@ -162,10 +166,10 @@ impl Worker {
         {
             Stopped::Clean
         } else {
-            let lanes = self.shared.held();
+            let lanes = self.shared.claiming.held();
             self.shared.aborting.cancel();
             if timeout(HAND_BACK_WITHIN, &mut draining).await.is_err() {
-                tracing::warn!("lanes could not be handed back in time; survivors take them over");
+                tracing::warn!("lanes could not be released in time; other workers take them over");
             }
             Stopped::Abandoned { lanes }
         };
@@ -176,11 +180,13 @@ impl Worker {
         }
         match timeout(HAND_BACK_WITHIN, depart(&self.shared)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(error = &*error, "the worker's row stays behind"),
-            Err(_) => tracing::warn!("Postgres is silent; the worker's row stays behind"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = &*error, "the worker's row could not be removed")
+            }
+            Err(_) => tracing::warn!("Postgres does not answer; the worker's row stays"),
         }
         tracing::info!(
-            worker_id = self.shared.identity.worker_id,
+            worker_id = self.shared.peers.worker_id(),
             ?stopped,
             "worker stopped"
         );
@@ -188,7 +194,7 @@ impl Worker {
     }
 }
 
-/// Looks at a worker from outside.
+/// Reads a worker's state from outside.
 #[derive(Clone)]
 pub struct Probe {
     shared: Arc<Shared>,
@@ -206,9 +212,9 @@ pub enum NotReady {
 }
 
 impl Probe {
-    /// Whether the claim loops turn, whatever Postgres does.
+    /// Whether the claim loops run, whatever Postgres does.
     pub fn is_live(&self) -> bool {
-        self.shared.vital_signs.since_turned() < LIVE_WITHIN
+        self.shared.maintenance.health.since_loop_turned() < LIVE_WITHIN
     }
 
     /// # Errors
@@ -217,53 +223,53 @@ impl Probe {
         if self.shared.stopping.is_cancelled() {
             return Err(NotReady::Draining);
         }
-        match self.shared.vital_signs.since_answered() {
+        match self.shared.maintenance.health.since_answered() {
             None => Err(NotReady::NeverAnswered),
             Some(silent) if silent > self.shared.settings.trust => Err(NotReady::Silent(silent)),
             Some(_) => Ok(()),
         }
     }
 
-    /// How fast things may be done, for what the same process serves.
+    /// The limiter, for other parts of the same process.
     pub fn limiter(&self) -> &Limiter {
-        &self.shared.limiter
+        &self.shared.delivering.limiter
     }
 
-    /// Where limits are decided.
+    /// Where limits are decided now.
     pub fn limits(&self) -> View {
-        self.shared.limiter.view()
+        self.shared.delivering.limiter.view()
     }
 
     /// Whether Postgres has ever answered.
     pub fn has_started(&self) -> bool {
-        self.shared.vital_signs.since_answered().is_some()
+        self.shared.maintenance.health.since_answered().is_some()
     }
 }
 
-/// Removes the worker's row, unless the server still has a connection that was given up: peers end the
-/// connections of workers by the age of that row.
+/// Removes the worker's row, unless the server still has a connection that was abandoned: peers end the connections of
+/// a worker by the age of that row.
 async fn depart(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let client = shared.pool.get().await?;
-    let worker_id = shared.identity.worker_id;
-    if !shared.given_up.is_empty() {
+    let worker_id = shared.peers.worker_id();
+    if !shared.peers.abandoned.is_empty() {
         if !ended(shared, &client).await? {
             tracing::warn!(
-                "connections that were given up do not end at the server; the worker's row stays behind"
+                "abandoned connections do not end at the server; the worker's row stays"
             );
             return Ok(());
         }
-        // Survivors would take it for a death and charge it.
+        // Otherwise survivors would take it for a death and charge it.
         peers::take_over(&client, worker_id, frozen_after_ms(&shared.settings)).await?;
     }
     Ok(peers::leave(&client, worker_id).await?)
 }
 
-/// Whether the backends that were given up are gone, which is waited for.
+/// Waits until the abandoned backends are gone. Returns whether they are.
 async fn ended(shared: &Shared, client: &tokio_postgres::Client) -> Result<bool, StoreError> {
     let told_at = Instant::now();
     loop {
-        shared.given_up.end(client).await?;
-        let gone = shared.given_up.is_empty();
+        shared.peers.abandoned.end(client).await?;
+        let gone = shared.peers.abandoned.is_empty();
         if gone || told_at.elapsed() >= GONE_WITHIN {
             return Ok(gone);
         }
@@ -276,10 +282,10 @@ fn frozen_after_ms(settings: &WorkerSettings) -> i64 {
 }
 
 async fn share_limits(shared: Arc<Shared>, ended: CancellationToken) {
-    shared.limiter.run(ended).await;
+    shared.delivering.limiter.run(ended).await;
 }
 
-/// What a worker may hold that has no row among the others yet.
+/// How many lanes a worker may hold that has no row yet.
 async fn lanes_of_newcomer(
     client: &tokio_postgres::Client,
     worker_id: i64,

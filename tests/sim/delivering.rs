@@ -53,7 +53,7 @@ impl World {
                 .map_err(told)?;
             holding
                 .progress
-                .requeued(next.as_ref().map(|letter| letter.after_seq));
+                .set_requeued_after(next.as_ref().map(|letter| letter.after_seq));
             let expected = self.model.lanes[place].next_letter();
             let (found, expected) = (
                 next.as_ref().map(|next| next.dead_id),
@@ -64,7 +64,7 @@ impl World {
                 "the next dead letter of lane {place} is {found:?}, not {expected:?}"
             );
             if let Some(letter) = next.filter(|letter| letter.after_seq < before) {
-                holding.progress.face(letter.dead_id);
+                holding.progress.begin_dead_letter(letter.dead_id);
                 *self.met.entry("dead letters delivered again").or_default() += 1;
                 holding.shadow.letter = Some(letter.dead_id);
                 return self.attempt(at, place, letter.event, answer).await;
@@ -118,7 +118,7 @@ impl World {
             return Ok(());
         }
         let policy = holding.policy();
-        let (seq, day, is_letter) = (event.seq, event.day, holding.progress.faces_letter());
+        let (seq, day, is_letter) = (event.seq, event.day, holding.progress.head_is_dead_letter());
         let (judgement, judged) = if holding.shadow.crashes >= MAX_CRASHES {
             let error = "too many workers died of it".to_owned();
             *self.met.entry("exhausted by crashes").or_default() += 1;
@@ -126,11 +126,11 @@ impl World {
             (judgement, holding.shadow.exhaust(seq, policy))
         } else {
             ensure!(
-                holding.progress.is_suspect() == (holding.shadow.crashes >= 2),
+                holding.progress.is_suspected_poison() == (holding.shadow.crashes >= 2),
                 "lane {place}: suspect with {} crashes?",
                 holding.shadow.crashes
             );
-            if holding.progress.is_suspect() {
+            if holding.progress.is_suspected_poison() {
                 *self.met.entry("suspects").or_default() += 1;
                 let (version, crashes) = (holding.progress.version, holding.progress.crashes);
                 let lane = (holding.lane_id, version, crashes);

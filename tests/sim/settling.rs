@@ -220,7 +220,7 @@ fn asked(holding: &mut Holding, how: How, current: bool) -> Option<Stop> {
             .is_requeued_before(holding.letters_before());
         match how {
             How::Release => Stop::new(Operation::Release),
-            How::Yield => Stop::turn_over(),
+            How::Yield => Stop::yields(),
             How::Later if holding.busy => Stop::retry(BUSY_DELAY, None),
             _ if holding.is_through() && !letters => after_batch(&holding.progress),
             _ if holding.shadow.changed => Stop::new(Operation::Keep),

@@ -26,7 +26,7 @@ pub(super) fn locks(server: &Server, worker: &WorkerConfig, replicas: i64) -> Ch
         lanes => lanes,
     };
     // Lanes that wait for a limit hold their locks beside the others.
-    let most = lanes + engine::most_resting(lanes);
+    let most = lanes + engine::most_waiting(lanes);
     let wanted = replicas.saturating_mul(count(most));
     let found = format!(
         "{replicas} × {most} lanes may hold {wanted} locks, the server's table has room for {room}, shared with everybody"

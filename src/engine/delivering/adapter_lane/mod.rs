@@ -1,0 +1,467 @@
+//! The task of one held lane: its events go to the adapter one at a time, in order (I2, I3, I12).
+//!
+//! A lane task lives from the claim until the lane is released. It decides what happens to each event and asks its
+//! lane connection to settle. It reads nothing from Postgres itself, except payloads that were too large to come
+//! with their batch and requeued dead letters.
+//!
+//! ```text
+//!            ┌──────────── more ────────────┐
+//!            ▼                              │
+//! claimed ─► deliver the batch ─► finish ───┼─► idle          entry deleted, lock released
+//!                │                          └─► busy ─► finish again, a little later
+//!                ├─ head failed ─► retry        entry due later, lock released
+//!                ├─ exhausted ───► dead letter or drop: continue with the next event; or park
+//!                ├─ 1,000 events ► yield        entry due now, behind the others
+//!                ├─ requeued ────► dead letters are delivered as heads before the next event
+//!                ├─ limit ───────► waits while held, or: entry due at its reservation, lock released
+//!                ├─ chat's limit ► waits in the queue, and fetches anew before its reservation
+//!                ├─ shutting down ► release     entry stays
+//!                └─ lock validity over ► nothing is settled; the next holder continues
+//! ```
+//!
+//! **Large payloads.** Payloads over 4 KiB are not fetched with the batch. They are read when their turn comes, so
+//! a fetch is bounded by rows × 4 KiB and needs no window function to stop at a sum of bytes. Before it is read, a
+//! large payload waits for its part of `worker.prefetch_bytes`, in the order of asking, separately from what is
+//! fetched ahead: one counter for both would make lanes wait for each other.
+
+mod context;
+mod limits;
+mod preview;
+mod read;
+mod sending;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+pub use self::context::LaneContext;
+use self::read::Unread;
+
+use lanekeeper_core::adapter::{Adapter, Verdict};
+use lanekeeper_fault::CrashPoint;
+
+use self::limits::QueuePosition;
+use crate::claiming::claimer::{Batch, Reply, Request};
+use crate::claiming::rate_control::LaneSlot;
+use crate::claiming::route::Route;
+use crate::delivering::coalesce::{Step, plan};
+use crate::delivering::handler::Destination;
+use crate::delivering::progress::{Judgement, Progress, Stop};
+use crate::peers::lock_validity::LockValidity;
+use crate::shared::random;
+#[cfg(feature = "crash-points")]
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::claim::ClaimedLane;
+use lanekeeper_postgres::fetch::FetchedEvent;
+use lanekeeper_postgres::settle::{Operation, Settled};
+
+/// How long deliveries continue before they are settled: bounds what a crash repeats.
+const SETTLE_EVERY: Duration = Duration::from_millis(100);
+/// How many events a lane may deliver in one holding before others go first.
+const EVENTS_PER_HOLDING: usize = 1000;
+/// Waits between attempts to go idle while a producer holds the append lock.
+const BUSY_WAITS_MS: [u64; 5] = [1, 2, 4, 8, 16];
+/// The delay of the entry after those. The producer's own entry wakes the lane if its transaction commits.
+const BUSY_DELAY: Duration = Duration::from_millis(250);
+/// The delay before a payload that could not be read is tried again.
+const UNREAD_DELAY: Duration = Duration::from_secs(1);
+
+/// A lane that was claimed.
+pub struct Lane {
+    pub claimed: ClaimedLane,
+    pub route: Arc<Route>,
+    /// Its slot, if the route has a limit.
+    pub slot: Option<Arc<LaneSlot>>,
+}
+
+/// How a batch ended.
+enum Ending {
+    /// Everything in it was passed.
+    Passed,
+    Stopped(Stop),
+    /// Its reservation is at that time. A newer version may be delivered then instead of the fetched one.
+    WaitsUntil(Instant),
+    /// The claim is gone.
+    Lost,
+}
+
+/// Runs lanes of one connection, each with its first events, until each is released or the claim is lost.
+pub async fn run(lanes: Vec<(Lane, Batch)>, context: Arc<LaneContext>) {
+    let _guard = PanicGuard(&context.validity);
+    let running: FuturesUnordered<_> = lanes
+        .into_iter()
+        .map(|(lane, batch)| run_one(lane, batch, &context))
+        .collect();
+    tokio::select! {
+        biased;
+        // The other arm may be dropped: the locks are gone, and nothing may be settled.
+        () = context.validity.lost().cancelled() => {}
+        () = running.collect::<()>() => {}
+    }
+}
+
+async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
+    let Lane {
+        claimed,
+        route,
+        slot,
+    } = lane;
+    let Destination::Adapter(adapter) = &route.destination else {
+        unreachable!("routes of handlers are scanned elsewhere")
+    };
+    CrashPoint::Held.pass();
+    let progress = Progress::of(&claimed);
+    let now = Instant::now();
+    let mut runner = Runner {
+        claimed,
+        route: &route,
+        adapter: &**adapter,
+        context,
+        slot,
+        progress,
+        queue_position: None,
+        delivered: 0,
+        accepted: 0,
+        filtered: 0,
+        claimed_at: now,
+        settled_at: now,
+        sent_at: now,
+    };
+    runner.drive(batch).await;
+}
+
+struct Runner<'a> {
+    claimed: ClaimedLane,
+    route: &'a Arc<Route>,
+    adapter: &'a dyn Adapter,
+    context: &'a LaneContext,
+    slot: Option<Arc<LaneSlot>>,
+    progress: Progress,
+    /// Its position in the queue of a limit.
+    queue_position: Option<QueuePosition>,
+    /// Events passed in this holding.
+    delivered: usize,
+    /// Events that were accepted, and events that were filtered, since the last settlement.
+    accepted: u64,
+    filtered: u64,
+    claimed_at: Instant,
+    settled_at: Instant,
+    /// When the last delivery was answered.
+    sent_at: Instant,
+}
+
+impl Runner<'_> {
+    async fn drive(&mut self, batch: Batch) {
+        if self.claimed.parked || !self.claimed.retry_in.is_zero() {
+            // The lane's own entry is due in the future, or is inserted by the command that unparks the lane.
+            self.settle(Stop::new(Operation::Discard)).await;
+            return;
+        }
+        let mut next = Some(batch);
+        let mut busy = BUSY_WAITS_MS.iter();
+        loop {
+            let ending = match next.take() {
+                Some(Batch {
+                    events,
+                    reservation: _reservation,
+                }) => self.deliver(events).await,
+                None => Ending::Passed,
+            };
+            let stop = match ending {
+                Ending::Lost => return,
+                Ending::Stopped(stop) => stop,
+                Ending::WaitsUntil(until) => self.sleep_before(until).await,
+                Ending::Passed if self.context.is_stopping() => Stop::new(Operation::Release),
+                // A lane with requeued dead letters must not go idle; it is claimed and fetched anew.
+                Ending::Passed
+                    if self.delivered >= EVENTS_PER_HOLDING || self.progress.has_requeued() =>
+                {
+                    Stop::new(Operation::Yield)
+                }
+                Ending::Passed => Stop::new(Operation::Finish),
+            };
+            match self.settle(stop).await {
+                Some(Reply {
+                    settled: Settled::More,
+                    batch,
+                }) => {
+                    next = Some(batch);
+                    busy = BUSY_WAITS_MS.iter();
+                }
+                Some(Reply {
+                    settled: Settled::Busy,
+                    ..
+                }) => match busy.next() {
+                    Some(&wait) => sleep(Duration::from_millis(wait)).await,
+                    None => {
+                        self.settle(Stop::retry(BUSY_DELAY, None)).await;
+                        return;
+                    }
+                },
+                _ => return,
+            }
+        }
+    }
+
+    async fn deliver(&mut self, events: Vec<FetchedEvent>) -> Ending {
+        let previews = self.previews(&events).await;
+        let steps = plan(&events, self.route.merging(&previews));
+        let nothing_left = events.is_empty();
+        for (event, step) in events.into_iter().zip(steps) {
+            if self.progress.is_requeued_before(event.seq) {
+                match Box::pin(self.deliver_requeued(event.seq)).await {
+                    Ending::Passed => {}
+                    ending => return ending,
+                }
+            }
+            match step {
+                Step::Filtered => {
+                    self.filtered += 1;
+                    self.progress.pass(event.seq, event.day);
+                }
+                Step::Coalesced { replaced_by } => {
+                    self.progress.coalesce(event.seq, event.day, replaced_by);
+                }
+                Step::Deliver => match self.attempt(event).await {
+                    Ending::Passed => {}
+                    ending => return ending,
+                },
+            }
+            self.delivered += 1;
+            // Uses the time of the last delivery: passing an event takes no time.
+            let due = self.sent_at.saturating_duration_since(self.settled_at) > SETTLE_EVERY;
+            let due = due || self.progress.must_settle();
+            if due && let Err(ending) = self.settle_and_keep().await {
+                return ending;
+            }
+        }
+        // The events that requeued dead letters come behind may be gone from the log, or filtered.
+        let behind = if nothing_left {
+            i64::MAX
+        } else {
+            self.progress.next_seq()
+        };
+        if self.progress.is_requeued_before(behind) {
+            return Box::pin(self.deliver_requeued(behind)).await;
+        }
+        Ending::Passed
+    }
+
+    /// Delivers the requeued dead letters that come before this event, one at a time.
+    async fn deliver_requeued(&mut self, seq: i64) -> Ending {
+        while self.progress.is_requeued_before(seq) {
+            let Ok(next) = self.context.next_requeued(self.claimed.lane_id).await else {
+                return Ending::Stopped(Stop::retry(UNREAD_DELAY, None));
+            };
+            self.progress
+                .set_requeued_after(next.as_ref().map(|(letter, _)| letter.after_seq));
+            let Some((letter, _reservation)) = next else {
+                break;
+            };
+            if letter.after_seq >= seq {
+                break;
+            }
+            if self.delivered >= EVENTS_PER_HOLDING {
+                return Ending::Stopped(Stop::new(Operation::Yield));
+            }
+            self.progress.begin_dead_letter(letter.dead_id);
+            match self.attempt(letter.event).await {
+                Ending::Passed => self.delivered += 1,
+                ending => return ending,
+            }
+            // Only after the result is recorded is it known which dead letter comes next.
+            if let Err(ending) = self.settle_and_keep().await {
+                return ending;
+            }
+        }
+        Ending::Passed
+    }
+
+    /// Tries the head once.
+    async fn attempt(&mut self, fetched: FetchedEvent) -> Ending {
+        if self.context.is_stopping() {
+            return Ending::Stopped(Stop::new(Operation::Release));
+        }
+        if self.route.is_replaced() {
+            // The next holder uses the new version.
+            return Ending::Stopped(Stop::new(Operation::Yield));
+        }
+        let (seq, day) = (fetched.seq, fetched.day);
+        let crashes = self.progress.crashes;
+        if crashes >= self.context.shared.settings.max_crashes {
+            let error = format!("{crashes} workers died while they held this event");
+            let judgement = self
+                .progress
+                .exhaust(seq, day, error, &self.route.subscription);
+            return self.ending(judgement).await;
+        }
+        let _alone = if self.progress.is_suspected_poison() {
+            // One suspected poison event at a time in this process, under a claim of its own: a further crash is
+            // charged to it and not to the other lanes of the worker.
+            let permit = Arc::clone(&self.context.shared.delivering.suspected_poison)
+                .acquire_owned()
+                .await;
+            if !self.record_suspected_poison().await {
+                return Ending::Lost;
+            }
+            permit.ok()
+        } else {
+            None
+        };
+        // What few deliveries need is boxed, here and below: every lane reserves memory for this whole future.
+        let _reservation = if fetched.payload.is_none() {
+            match Box::pin(self.reserve_payload(&fetched)).await {
+                Ok(reservation) => Some(reservation),
+                Err(ending) => return ending,
+            }
+        } else {
+            None
+        };
+        let event = match self.event(fetched).await {
+            Ok(event) => event,
+            // Not an attempt: the destination never saw it.
+            Err(Unread::Later) => return Ending::Stopped(Stop::retry(UNREAD_DELAY, None)),
+            Err(Unread::Never(error)) => {
+                let judgement = self
+                    .progress
+                    .exhaust(seq, day, error, &self.route.subscription);
+                return self.ending(judgement).await;
+            }
+        };
+        let buckets = self.buckets(&event);
+        let probe = if buckets.is_empty() && self.is_free() {
+            self.queue_position = None;
+            false
+        } else {
+            match Box::pin(self.wait_for_limits(&buckets)).await {
+                Ok(probe) => probe,
+                Err(ending) => return ending,
+            }
+        };
+        #[cfg(feature = "crash-points")]
+        if Mutation::CursorBeforeDelivery.is_on() {
+            self.progress.pass(seq, day);
+            if let Err(ending) = self.settle_and_keep().await {
+                return ending;
+            }
+        }
+        #[cfg(feature = "crash-points")]
+        let _connection = if Mutation::PooledConnectionHeld.is_on() {
+            self.context.shared.pool.get().await.ok()
+        } else {
+            None
+        };
+        let verdict = match self.send(&event).await {
+            Ok(verdict) => verdict,
+            Err(ending) => return ending,
+        };
+        // Before anything else: other lanes are about to send.
+        let learned = self.adapter.learned();
+        let news = verdict != Verdict::Accepted || !self.context.limiter().all_is_well();
+        if news || !learned.is_empty() {
+            Box::pin(self.report(learned, &verdict, &buckets, probe)).await;
+        }
+        self.accepted += u64::from(verdict == Verdict::Accepted);
+        let judgement = self
+            .progress
+            .judge(seq, day, verdict, &self.route.subscription, random);
+        self.ending(judgement).await
+    }
+
+    /// Settles and keeps the lane.
+    async fn settle_and_keep(&mut self) -> Result<(), Ending> {
+        match self.settle(Stop::new(Operation::Keep)).await {
+            Some(Reply {
+                settled: Settled::Done,
+                ..
+            }) => Ok(()),
+            _ => Err(Ending::Lost),
+        }
+    }
+
+    async fn ending(&self, judgement: Judgement) -> Ending {
+        match judgement {
+            Judgement::Passed => Ending::Passed,
+            Judgement::Stopped(stop) => Ending::Stopped(stop),
+            Judgement::Gone { reason, stop } => {
+                Box::pin(self.context.pause(&self.route.subscription, &reason)).await;
+                Ending::Stopped(stop)
+            }
+        }
+    }
+
+    async fn record_suspected_poison(&self) -> bool {
+        let (reply, recorded) = oneshot::channel();
+        let request = Request::SuspectedPoison {
+            lane_id: self.claimed.lane_id,
+            version: self.progress.version,
+            crashes: self.progress.crashes,
+            reply,
+        };
+        self.context.requests.send(request).is_ok() && recorded.await.unwrap_or(false)
+    }
+
+    /// Returns `None` if the lane connection is gone.
+    async fn settle(&mut self, stop: Stop) -> Option<Reply> {
+        let subscription = &self.route.subscription;
+        let punctual = stop.punctual;
+        #[cfg(feature = "crash-points")]
+        if Mutation::BackoffWhileHeld.is_on() {
+            sleep(stop.delay).await;
+        }
+        let settlement = Box::new(self.progress.settlement(stop, subscription.history));
+        let outcomes: Vec<_> = settlement
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.kind.as_str())
+            .collect();
+        CrashPoint::Judged.pass();
+        let (reply, settled) = oneshot::channel();
+        let request = Request::Settle {
+            settlement,
+            subscription_id: subscription.id,
+            punctual,
+            reply,
+        };
+        self.context.requests.send(request).ok()?;
+        let reply = settled.await.ok()?;
+        if reply.settled == Settled::Lost {
+            tracing::warn!(
+                subscription = %subscription.name, session = %self.claimed.session,
+                "lane lost: another process settled it; its last deliveries may be repeated"
+            );
+            return Some(reply);
+        }
+        self.progress.settled();
+        self.settled_at = Instant::now();
+        self.count(&outcomes);
+        Some(reply)
+    }
+}
+
+impl Runner<'_> {
+    /// Counts what a settlement recorded.
+    fn count(&mut self, outcomes: &[&'static str]) {
+        let instruments = &self.route.instruments;
+        instruments.delivered(std::mem::take(&mut self.accepted));
+        instruments.ended("filtered", std::mem::take(&mut self.filtered));
+        for outcome in outcomes {
+            instruments.ended(outcome, 1);
+        }
+    }
+}
+
+/// Ends the validity of the locks if a lane's task panics: the lane would otherwise be held for ever.
+struct PanicGuard<'a>(&'a LockValidity);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lose();
+        }
+    }
+}

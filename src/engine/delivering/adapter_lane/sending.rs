@@ -1,0 +1,71 @@
+//! One attempt: the event to the adapter, timed and traced.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::task::Poll;
+
+use futures_util::{FutureExt, poll};
+use lanekeeper_core::adapter::{Delivery, Verdict};
+use lanekeeper_core::event::Event;
+use lanekeeper_fault::CrashPoint;
+use lanekeeper_postgres::settle::Operation;
+use lanekeeper_telemetry::Tracing;
+use lanekeeper_telemetry::span::DeliverySpan;
+use tokio::time::Instant;
+
+use super::{Ending, Runner};
+use crate::delivering::progress::Stop;
+
+impl Runner<'_> {
+    /// Hands the head to the adapter. Ends early if the validity of the connection's locks has ended, and if the
+    /// worker aborts.
+    pub(super) async fn send(&mut self, event: &Event) -> Result<Verdict, Ending> {
+        let mut delivery = Delivery {
+            event,
+            subscription: &self.route.subscription.name,
+            attempt: self.progress.attempt(),
+            requeued: self.progress.head_is_dead_letter(),
+            trace: None,
+        };
+        let tracing = self.context.shared.settings.tracing;
+        let span = (tracing != Tracing::Off).then(|| DeliverySpan::start(&delivery));
+        if tracing == Tracing::Propagated {
+            delivery.trace = span.as_ref().map(DeliverySpan::context);
+        }
+        let began = Instant::now();
+        if !self.context.validity.holds(began) {
+            return Err(Ending::Lost);
+        }
+        CrashPoint::Delivering.pass();
+        let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
+        let verdict = {
+            let mut delivering = pin!(delivering);
+            // A delivery that is ready at once need not register for the abort.
+            match poll!(delivering.as_mut()) {
+                Poll::Ready(verdict) => verdict,
+                Poll::Pending => tokio::select! {
+                    biased;
+                    verdict = delivering => verdict,
+                    // The adapter's future may be dropped at any point; what it had sent may be sent again.
+                    () = self.context.shared.aborting.cancelled() => {
+                        return Err(Ending::Stopped(Stop::new(Operation::Release)));
+                    }
+                },
+            }
+        };
+        CrashPoint::Delivered.pass();
+        let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
+            error: "the adapter panicked; see the worker's log".to_owned(),
+            after: None,
+        });
+        self.sent_at = Instant::now();
+        let took = self.sent_at.duration_since(began);
+        self.route
+            .instruments
+            .attempted(&verdict, took.as_secs_f64());
+        if let Some(span) = span {
+            span.end(&verdict);
+        }
+        Ok(verdict)
+    }
+}

@@ -1,0 +1,279 @@
+//! One event in one transaction: effect and settlement commit together (A9), a requeued dead letter's too.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::{FutureExt, TryFutureExt};
+use lanekeeper_core::adapter::{Delivery, Verdict};
+use lanekeeper_core::event::Event;
+use lanekeeper_fault::CrashPoint;
+use tokio::time::Instant;
+
+use super::answer::{SessionError, answer, ended};
+use super::{INLINE_BYTES, Session};
+use crate::claiming::route::Route;
+use crate::delivering::budget::PayloadReservation;
+use crate::delivering::handler::{Handler, HandlerError};
+use crate::delivering::progress::{Judgement, Progress, Stop};
+use crate::shared::random;
+#[cfg(feature = "crash-points")]
+use lanekeeper_fault::Mutation;
+use lanekeeper_postgres::claim::ClaimedLane;
+use lanekeeper_postgres::fetch::{self, FetchedEvent};
+use lanekeeper_postgres::settle::{self, Operation, Settled};
+use lanekeeper_postgres::{ErrorClass, StoreError, letter};
+use lanekeeper_telemetry::Tracing;
+use lanekeeper_telemetry::span::DeliverySpan;
+
+/// Undoes, for the handler's own statements, the settings that a lane connection pins.
+const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
+    SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
+    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+
+impl Session<'_> {
+    /// Delivers the requeued dead letters that come before this event, one at a time. Returns as `handle` does.
+    pub(super) async fn deliver_requeued(
+        &mut self,
+        handler: &dyn Handler,
+        lane: &ClaimedLane,
+        route: &Route,
+        progress: &mut Progress,
+        seq: i64,
+    ) -> Result<Option<Stop>, SessionError> {
+        while progress.is_requeued_before(seq) {
+            let reading = letter::next(&self.client, lane.lane_id, INLINE_BYTES);
+            let next = answer(self.shared, reading).await?;
+            progress.set_requeued_after(next.as_ref().map(|letter| letter.after_seq));
+            let Some(letter) = next.filter(|letter| letter.after_seq < seq) else {
+                break;
+            };
+            if self.shared.stopping.is_cancelled() {
+                return Ok(Some(Stop::new(Operation::Release)));
+            }
+            progress.begin_dead_letter(letter.dead_id);
+            let stop = self
+                .handle(handler, lane, route, progress, letter.event)
+                .await?;
+            if stop.is_some() {
+                return Ok(stop);
+            }
+            // It is exhausted: only after that is recorded is it known which dead letter comes next.
+            if progress.must_settle() {
+                let keep = Stop::new(Operation::Keep);
+                if self.settle(lane, progress, keep).await? != Settled::Done {
+                    return Ok(Some(Stop::new(Operation::Release)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Handles one event in one transaction. `None`: the cursor passed it, and that is committed.
+    pub(super) async fn handle(
+        &mut self,
+        handler: &dyn Handler,
+        lane: &ClaimedLane,
+        route: &Route,
+        progress: &mut Progress,
+        fetched: FetchedEvent,
+    ) -> Result<Option<Stop>, SessionError> {
+        let subscription = &route.subscription;
+        let (seq, day) = (fetched.seq, fetched.day);
+        if progress.crashes >= self.shared.settings.max_crashes {
+            let error = format!(
+                "{} workers died while they held this event",
+                progress.crashes
+            );
+            return Ok(stop(progress.exhaust(seq, day, error, subscription)));
+        }
+        let Ok(_reservation) = self.reserve_payload(&fetched).await? else {
+            return Ok(Some(Stop::new(Operation::Release)));
+        };
+        let suspect = progress.is_suspected_poison().then(|| self.next_claim_id());
+        if let Some(claim_id) = suspect {
+            let charged = (lane.lane_id, progress.version, progress.crashes);
+            let recording =
+                settle::record_suspect(&self.client, self.connection_id, claim_id, charged);
+            answer(self.shared, recording).await?;
+            CrashPoint::SuspectRecorded.pass();
+        }
+        let faced = progress.head_dead_letter();
+        let event = match self.event(lane, route, fetched, faced).await {
+            Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
+                let error = format!("the payload cannot be read: {}", error.source);
+                return Ok(stop(progress.exhaust(seq, day, error, subscription)));
+            }
+            event => event?,
+        };
+        let mut delivery = Delivery {
+            event: &event,
+            subscription: &subscription.name,
+            attempt: progress.attempt(),
+            requeued: progress.head_is_dead_letter(),
+            trace: None,
+        };
+        let shared = self.shared;
+        let traced = shared.settings.tracing != Tracing::Off;
+        let span = traced.then(|| DeliverySpan::start(&delivery));
+        delivery.trace = span.as_ref().map(DeliverySpan::context);
+        let began = Instant::now();
+        let transaction = answer(shared, async {
+            let transaction = self.client.transaction().await.map_err(failed())?;
+            transaction.batch_execute(BEGIN).await.map_err(failed())?;
+            Ok(transaction)
+        })
+        .await?;
+        CrashPoint::Delivering.pass();
+        let handling = AssertUnwindSafe(handler.handle(&transaction, &delivery)).catch_unwind();
+        let handled = tokio::select! {
+            biased;
+            handled = handling => handled,
+            // The handler's statement is never answered, and its effect was rolled back.
+            () = ended(shared, self.backend) => return Err(SessionError::Ended),
+        };
+        CrashPoint::Delivered.pass();
+        let handled = handled.unwrap_or_else(|_| {
+            let error = "the handler panicked; see the worker's log".to_owned();
+            Err(HandlerError::Retry { error, after: None })
+        });
+        let verdict: Option<Verdict> = match handled {
+            Ok(()) => {
+                #[cfg(feature = "crash-points")]
+                if Mutation::EffectCommittedFirst.is_on() {
+                    let between = transaction.batch_execute("COMMIT; BEGIN");
+                    between.await.map_err(failed())?;
+                }
+                let mut passed = progress.clone();
+                passed.pass(seq, day);
+                let settlement =
+                    passed.settlement(Stop::new(Operation::Keep), subscription.history);
+                let lanes = [(settlement, lane.token)];
+                CrashPoint::Judged.pass();
+                let worker_id = shared.peers.worker_id();
+                let settling = settle::settle(&transaction, &self.settle, worker_id, &lanes);
+                CrashPoint::Settling.pass();
+                match answer(shared, settling).await {
+                    Ok(results) if results == [Settled::Done] => {
+                        CrashPoint::Committing.pass();
+                        answer(shared, transaction.commit().map_err(failed())).await?;
+                        CrashPoint::Settled.pass();
+                        passed.settled();
+                        *progress = passed;
+                        None
+                    }
+                    Ok(_) => {
+                        answer(shared, transaction.rollback().map_err(failed())).await?;
+                        tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
+                        return Ok(Some(Stop::new(Operation::Release)));
+                    }
+                    // The handler returned Ok although its transaction is aborted.
+                    Err(SessionError::Store(error)) => {
+                        let error = chain(&error);
+                        answer(shared, transaction.rollback().map_err(failed())).await?;
+                        Some(Verdict::Retry { error, after: None })
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => {
+                answer(shared, transaction.rollback().map_err(failed())).await?;
+                Some(error.into())
+            }
+        };
+        if let Some(claim_id) = suspect {
+            self.unlock(&[], &[claim_id]).await?;
+        }
+        let passed = verdict.is_none();
+        let verdict = verdict.unwrap_or(Verdict::Accepted);
+        let took = began.elapsed().as_secs_f64();
+        route.instruments.attempted(&verdict, took);
+        if let Some(span) = span {
+            span.end(&verdict);
+        }
+        if passed {
+            route.instruments.delivered(1);
+            return Ok(None);
+        }
+        Ok(stop(progress.judge(
+            seq,
+            day,
+            verdict,
+            subscription,
+            random,
+        )))
+    }
+
+    /// Waits for memory for a payload that was not fetched. `Err(Stopping)`: the worker stops.
+    async fn reserve_payload(
+        &self,
+        event: &FetchedEvent,
+    ) -> Result<Result<Option<PayloadReservation>, Stopping>, SessionError> {
+        if event.payload.is_some() {
+            return Ok(Ok(None));
+        }
+        let size = usize::try_from(event.size).unwrap_or(0);
+        tokio::select! {
+            biased;
+            () = self.shared.stopping.cancelled() => Ok(Err(Stopping)),
+            reservation = self.shared.delivering.allowance.take(size) => Ok(Ok(Some(reservation))),
+            // The connection holds lanes meanwhile; if it is gone, others must be able to claim them.
+            () = ended(self.shared, self.backend) => Err(SessionError::Ended),
+        }
+    }
+
+    async fn event(
+        &self,
+        lane: &ClaimedLane,
+        route: &Route,
+        fetched: FetchedEvent,
+        letter: Option<i64>,
+    ) -> Result<Event, SessionError> {
+        let payload = match fetched.payload {
+            Some(payload) => payload,
+            None => {
+                let reading = async {
+                    match letter {
+                        Some(dead_id) => letter::payload(&self.client, dead_id).await,
+                        None => {
+                            let (seq, day) = (fetched.seq, fetched.day);
+                            fetch::payload(&self.client, lane.session_id, seq, day).await
+                        }
+                    }
+                };
+                answer(self.shared, reading).await?
+            }
+        };
+        Ok(Event {
+            message_id: fetched.message_id,
+            stream: Arc::clone(&route.subscription.stream),
+            session: Arc::clone(&lane.session),
+            seq: fetched.seq,
+            event_type: fetched.event_type,
+            created_at: fetched.created_at,
+            payload,
+            headers: fetched.headers,
+        })
+    }
+}
+
+/// The worker stops: nothing more is handled.
+struct Stopping;
+
+fn failed() -> impl FnOnce(tokio_postgres::Error) -> StoreError {
+    StoreError::on("handling an event")
+}
+
+/// A handler has no subscription to pause: it does not answer 410.
+fn stop(judgement: Judgement) -> Option<Stop> {
+    match judgement {
+        Judgement::Passed => None,
+        Judgement::Stopped(stop) | Judgement::Gone { stop, .. } => Some(stop),
+    }
+}
+
+fn chain(error: &StoreError) -> String {
+    let cause = std::error::Error::source(error)
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    format!("{error}: {cause}")
+}

@@ -1,0 +1,56 @@
+//! What the probes ask: whether the loops run, and whether Postgres answers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// When a claim loop last ran and when Postgres last answered. Times are milliseconds from `origin`; 0: never.
+#[derive(Debug)]
+pub struct Health {
+    origin: Instant,
+    turned: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            origin: Instant::now(),
+            turned: AtomicU64::new(1),
+            answered: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Health {
+    /// A claim loop ran once.
+    pub fn loop_turned(&self) {
+        self.turned.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Postgres answered on a lane connection.
+    pub fn answered(&self) {
+        self.answered.store(self.now(), Ordering::Relaxed);
+    }
+
+    pub fn since_loop_turned(&self) -> Duration {
+        self.since(self.turned.load(Ordering::Relaxed))
+    }
+
+    /// `None` if it never answered.
+    pub fn since_answered(&self) -> Option<Duration> {
+        match self.answered.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(self.since(at)),
+        }
+    }
+
+    fn since(&self, at: u64) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(at))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis())
+            .unwrap_or(u64::MAX)
+            .max(1)
+    }
+}

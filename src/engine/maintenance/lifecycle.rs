@@ -1,0 +1,121 @@
+//! The lifecycle feed: what happens to destinations, subscriptions and workers, as events of the stream
+//! `lifecycle`, which is delivered like any other (C10).
+//!
+//! An event is published only while a subscription of that stream exists, paused or not. Publishing takes a
+//! connection of the pool and has a time-out; a failure is logged and affects nothing else. Nothing is published
+//! about the feed's own deliveries: a destination that is down would otherwise feed itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lanekeeper_postgres::append::{self, NewEvent};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::claiming::route::Route;
+use crate::shared::Shared;
+
+/// The name of the stream.
+pub const STREAM: &str = "lifecycle";
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// An event of the feed. Its session is the object that it is about, so that each object's events are in order.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum LifecycleEvent {
+    /// Several sessions in a row failed at a destination; only probes are sent to it.
+    CircuitOpened {
+        destination: String,
+        subscription: String,
+    },
+    /// The destination accepts again.
+    CircuitClosed {
+        destination: String,
+        subscription: String,
+    },
+    /// The destination answered that it is gone (410).
+    SubscriptionPaused {
+        subscription: String,
+        reason: String,
+    },
+    /// Connections of a worker are gone; this worker took over their lanes.
+    TakenOver {
+        lost_worker_id: i64,
+        lanes: i64,
+        charged: i64,
+    },
+}
+
+impl LifecycleEvent {
+    fn event_type(&self) -> &'static str {
+        match self {
+            Self::CircuitOpened { .. } => "circuit_opened",
+            Self::CircuitClosed { .. } => "circuit_closed",
+            Self::SubscriptionPaused { .. } => "subscription_paused",
+            Self::TakenOver { .. } => "taken_over",
+        }
+    }
+
+    fn session(&self) -> String {
+        match self {
+            Self::CircuitOpened { destination, .. } | Self::CircuitClosed { destination, .. } => {
+                format!("destination {destination}")
+            }
+            Self::SubscriptionPaused { subscription, .. } => {
+                format!("subscription {subscription}")
+            }
+            Self::TakenOver { lost_worker_id, .. } => format!("worker {lost_worker_id}"),
+        }
+    }
+}
+
+/// Whether a route delivers the feed itself.
+pub fn is_feed(route: &Route) -> bool {
+    &*route.subscription.stream == STREAM
+}
+
+/// Appends the event, in a task of its own.
+pub fn publish(shared: &Arc<Shared>, event: LifecycleEvent) {
+    if !shared.maintenance.has_feed() {
+        return;
+    }
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let appended = timeout(WITHIN, append(&shared, &event)).await;
+        let appended = appended.unwrap_or_else(|_| Err("Postgres did not answer in time".into()));
+        if let Err(error) = appended {
+            tracing::warn!(
+                error = &*error,
+                ?event,
+                "the event is missing from the lifecycle feed; nothing else is affected"
+            );
+        }
+    });
+}
+
+async fn append(
+    shared: &Shared,
+    event: &LifecycleEvent,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    #[derive(Serialize)]
+    struct Payload<'a> {
+        worker_id: i64,
+        #[serde(flatten)]
+        event: &'a LifecycleEvent,
+    }
+    let payload = serde_json::to_string(&Payload {
+        worker_id: shared.peers.worker_id(),
+        event,
+    })?;
+    // A session's name has at most 512 bytes; a destination's may be longer.
+    let mut session = event.session();
+    let mut end = session.len().min(512);
+    while !session.is_char_boundary(end) {
+        end -= 1;
+    }
+    session.truncate(end);
+    let client = shared.pool.get().await?;
+    let event = NewEvent::new(&session, event.event_type(), &payload);
+    append::enqueue(&**client, STREAM, &event).await?;
+    Ok(())
+}

@@ -1,0 +1,459 @@
+//! Which connections of the worker are idle, and since when: the doorbell and maintenance ask (I8).
+//!
+//! A worker that holds the doorbell makes producers notify, and producers that notify commit one after the other.
+//! So it queues for the doorbell only after a quiet period:
+//!
+//! - **Idle** means: the worker has an idle connection, has claimed nothing and has received no notification for
+//!   two milliseconds (the quiet period).
+//! - **Contention.** Four notifications within 6 ms of one another show that producers queue for the NOTIFY lock.
+//!   Then the quiet period is 20 ms, longer than the commit of the producers that still queue: for 250 ms, and each
+//!   time twice as long if there is contention again, up to 8 s. Without this, many producers with a slow disk stay
+//!   in the queue for ever: one commit at a time is less than the workers could deliver, so one worker is always
+//!   idle and wants to be notified. That happened, at times for minutes: 16 producers at 2,000 events/s fell to 230
+//!   to 410 (docs/performance.md). On a disk that takes more than 6 ms for a commit, contention is not recognised
+//!   and stays.
+//! - **Back-off.** A worker that is notified and finds nothing, because other workers were first, doubles its quiet
+//!   period each time, up to 160 ms, until it finds something. All workers hear each notification, so the one that
+//!   becomes idle first acts for the others; they are then granted the doorbell one after the other and give it up
+//!   at once.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+
+/// The shortest time without activity after which the worker queues for the doorbell.
+const QUIET_PERIOD: Duration = Duration::from_millis(2);
+/// The same while producers contend for the NOTIFY lock: longer than a commit takes on most disks, so that producers
+/// that still queue do not find the doorbell taken again.
+pub const QUIET_PERIOD_CONTENDED: Duration = Duration::from_millis(20);
+/// So many notifications, each within `BURST_GAP` of the one before, show contention.
+const BURST: u32 = 4;
+const BURST_GAP: Duration = Duration::from_millis(6);
+/// How long contention is assumed to last, the first time and at most.
+const CONTENTION_LASTS: Duration = Duration::from_millis(250);
+const CONTENTION_LASTS_MAX: Duration = Duration::from_secs(8);
+/// The longest quiet period of a worker whose notifications lead to no claim.
+const QUIET_PERIOD_MAX: Duration = Duration::from_millis(160);
+/// An idle moment is this long without a claim or settlement. While a backlog is delivered, a connection claims lanes
+/// every few milliseconds, and sometimes finds none because another connection was first.
+const IDLE_MOMENT: Duration = Duration::from_millis(200);
+
+/// The idle connections of one worker, and its recent activity.
+#[derive(Debug, Default)]
+pub struct Idle {
+    connections: Mutex<HashSet<i64>>,
+    any: watch::Sender<bool>,
+    activity: Mutex<Activity>,
+    changed: Notify,
+    /// The worker holds the doorbell or queues for it.
+    is_notified: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Activity {
+    active_at: Instant,
+    notified_at: Option<Instant>,
+    /// Notifications in a row, each within `BURST_GAP` of the one before.
+    burst: u32,
+    /// When contention was last seen.
+    contention_at: Option<Instant>,
+    /// When contention is assumed to be over, and how long it will be assumed to last the next time.
+    contended_until: Instant,
+    contention_lasts: Duration,
+    /// The quiet period, doubled by each notification that led to no claim.
+    backoff: Duration,
+    /// There was a notification, and no claim has returned since.
+    awaits_claim: bool,
+    /// When a lane was last claimed or settled, or the first connection became idle. An idle moment begins no sooner.
+    busy_at: Instant,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self {
+            active_at: now,
+            notified_at: None,
+            burst: 0,
+            contention_at: None,
+            contended_until: now,
+            contention_lasts: CONTENTION_LASTS,
+            backoff: QUIET_PERIOD,
+            awaits_claim: false,
+            busy_at: now,
+        }
+    }
+}
+
+impl Activity {
+    fn at(&self) -> Instant {
+        let soon = self.active_at + self.backoff.max(QUIET_PERIOD);
+        let late = self.active_at + self.backoff.max(QUIET_PERIOD_CONTENDED);
+        late.min(soon.max(self.contended_until))
+    }
+}
+
+impl Idle {
+    /// A claim of this connection took no lane.
+    pub fn enter(&self, connection_id: i64) {
+        {
+            let mut activity = self.activity();
+            if std::mem::take(&mut activity.awaits_claim) {
+                activity.backoff = (activity.backoff * 2).min(QUIET_PERIOD_MAX);
+            }
+        }
+        self.change(|connections| connections.insert(connection_id));
+    }
+
+    /// A claim of this connection took lanes.
+    pub fn found(&self, connection_id: i64) {
+        self.leave(connection_id);
+        self.change_activity(|activity| {
+            activity.busy_at = activity.active_at;
+            activity.awaits_claim = false;
+            activity.backoff = QUIET_PERIOD;
+        });
+    }
+
+    /// Lanes are being settled: this is no idle moment.
+    pub fn busy(&self) {
+        self.activity().busy_at = Instant::now();
+    }
+
+    /// The connection is no longer idle.
+    pub fn leave(&self, connection_id: i64) {
+        self.change(|connections| connections.remove(&connection_id));
+    }
+
+    /// A notification arrived.
+    pub fn notified(&self) {
+        self.change_activity(|activity| {
+            let now = activity.active_at;
+            let follows = activity.notified_at.is_some_and(|at| now - at < BURST_GAP);
+            activity.burst = if follows {
+                activity.burst.saturating_add(1)
+            } else {
+                1
+            };
+            activity.notified_at = Some(now);
+            activity.awaits_claim = true;
+            if activity.burst >= BURST {
+                activity.contention_at = Some(now);
+                if now >= activity.contended_until {
+                    activity.contended_until = now + activity.contention_lasts;
+                    activity.contention_lasts =
+                        (activity.contention_lasts * 2).min(CONTENTION_LASTS_MAX);
+                }
+            }
+        });
+    }
+
+    /// Records whether the worker holds the doorbell or queues for it, so that producers notify.
+    pub fn set_notified(&self, is_notified: bool) {
+        self.is_notified.store(is_notified, Ordering::Relaxed);
+    }
+
+    /// Whether producers notify this worker. If not, its connections scan at short intervals.
+    pub fn is_notified(&self) -> bool {
+        self.is_notified.load(Ordering::Relaxed)
+    }
+
+    fn change_activity(&self, change: impl FnOnce(&mut Activity)) {
+        {
+            let mut activity = self.activity();
+            activity.active_at = Instant::now();
+            change(&mut activity);
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashSet<i64>) -> bool) {
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if change(&mut connections) {
+            let any = !connections.is_empty();
+            if any && !*self.any.borrow() {
+                // Before the change is published: a task that waits for an idle moment reads this time when it wakes.
+                self.busy();
+            }
+            self.any.send_replace(any);
+        }
+    }
+
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until some connection is idle.
+    async fn any_idle(&self) {
+        // An error would mean that the sender, which `self` owns, is gone.
+        let _ = self.any.subscribe().wait_for(|any| *any).await;
+    }
+
+    /// Waits until some connection is idle and nothing was claimed or settled for [`IDLE_MOMENT`].
+    pub async fn idle_moment(&self) {
+        loop {
+            self.any_idle().await;
+            let idle_moment_at = self.activity().busy_at + IDLE_MOMENT;
+            if idle_moment_at <= Instant::now() {
+                return;
+            }
+            sleep_until(idle_moment_at).await;
+        }
+    }
+
+    /// Waits until some connection is idle and the quiet period has passed. Returns when that was found.
+    pub async fn quiet(&self) -> Instant {
+        loop {
+            self.any_idle().await;
+            let now = Instant::now();
+            let quiet_at = self.activity().at();
+            if quiet_at <= now {
+                let mut activity = self.activity();
+                if activity.burst == 1 {
+                    activity.contention_lasts =
+                        (activity.contention_lasts / 2).max(CONTENTION_LASTS);
+                }
+                return now;
+            }
+            sleep_until(quiet_at).await;
+        }
+    }
+
+    /// Waits for activity after `activity`. Returns whether a notification was among it.
+    pub async fn active_after(&self, activity: Instant) -> bool {
+        self.activity_until(|state| state.active_at > activity)
+            .await;
+        self.activity().notified_at.is_some_and(|at| at > activity)
+    }
+
+    /// Waits until contention is seen after `activity`.
+    pub async fn contention_after(&self, activity: Instant) {
+        self.activity_until(|state| state.contention_at.is_some_and(|at| at > activity))
+            .await;
+    }
+
+    async fn activity_until(&self, holds: impl Fn(&Activity) -> bool) {
+        loop {
+            let change_activity = self.changed.notified();
+            tokio::pin!(change_activity);
+            // Registered before the check, so that no change between the two is missed.
+            change_activity.as_mut().enable();
+            if holds(&self.activity()) {
+                return;
+            }
+            change_activity.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+    use futures_util::FutureExt;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_moment_begins_after_a_connection_was_idle_for_a_while() {
+        let idle = Idle::default();
+        let mut idle_moment = Box::pin(idle.idle_moment());
+        // However long the first connection takes to open: it has not scanned yet.
+        advance(IDLE_MOMENT * 5).await;
+        assert!((&mut idle_moment).now_or_never().is_none(), "none is idle");
+        idle.enter(2);
+        let almost = IDLE_MOMENT - Duration::from_millis(1);
+        advance(almost).await;
+        for delivers in [Idle::busy, |idle: &Idle| idle.found(1)].repeat(3) {
+            delivers(&idle);
+            advance(almost).await;
+            assert!(
+                (&mut idle_moment).now_or_never().is_none(),
+                "a backlog is being delivered"
+            );
+        }
+        // Notifications and claims that take nothing do not count as deliveries.
+        idle.notified();
+        idle.enter(2);
+        advance(Duration::from_millis(1)).await;
+        idle_moment.await;
+        idle.leave(2);
+        assert!(idle.idle_moment().now_or_never().is_none());
+    }
+
+    /// Checks for an idle moment at the very moment in which it is woken.
+    struct Waiter {
+        idle: Arc<Idle>,
+        idle_moments: AtomicUsize,
+        wakes: AtomicUsize,
+    }
+
+    impl Wake for Waiter {
+        fn wake(self: Arc<Self>) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            let idle_moment = self.idle.idle_moment().now_or_never();
+            self.idle_moments
+                .fetch_add(usize::from(idle_moment.is_some()), Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_sees_an_idle_connection_sees_since_when_it_is_idle() {
+        let waiter = Arc::new(Waiter {
+            idle: Arc::default(),
+            idle_moments: AtomicUsize::new(0),
+            wakes: AtomicUsize::new(0),
+        });
+        advance(IDLE_MOMENT * 5).await;
+        let waker = Waker::from(Arc::clone(&waiter));
+        let idle = Arc::clone(&waiter.idle);
+        let mut idle_moment = Box::pin(idle.idle_moment());
+        assert!(
+            idle_moment
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        waiter.idle.enter(1);
+        let counts =
+            [&waiter.wakes, &waiter.idle_moments].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [1, 0]);
+    }
+
+    /// The time from now until the worker is quiet.
+    async fn quiet_after(idle: &Idle) -> Duration {
+        let since = Instant::now();
+        idle.quiet().await - since
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_is_quiet_after_a_time_without_claims_and_notifications() {
+        let idle = Idle::default();
+        idle.enter(1);
+        assert_eq!(quiet_after(&idle).await, QUIET_PERIOD);
+        for _ in 0..50 {
+            let mut quiet = Box::pin(idle.quiet());
+            idle.found(1);
+            idle.enter(1);
+            advance(QUIET_PERIOD / 2).await;
+            assert!((&mut quiet).now_or_never().is_none());
+        }
+        assert_eq!(quiet_after(&idle).await, QUIET_PERIOD / 2);
+        idle.leave(1);
+        assert!(
+            idle.quiet().now_or_never().is_none(),
+            "no connection is idle"
+        );
+    }
+
+    /// Each number is a count of notifications between two times at which the worker is quiet. If `finds`, a claim
+    /// takes lanes after them. Returns how many milliseconds the worker then takes to become quiet.
+    async fn waits(idle: &Idle, notifications: &[u32], finds: bool) -> Vec<u128> {
+        let mut waits = Vec::new();
+        for notified in notifications {
+            for _ in 0..*notified {
+                idle.notified();
+            }
+            if finds {
+                idle.found(1);
+            }
+            idle.enter(1);
+            // A claim that no notification asked for changes nothing.
+            idle.enter(1);
+            waits.push(quiet_after(idle).await.as_millis());
+        }
+        waits
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn single_notifications_do_not_lengthen_the_quiet_period() {
+        let idle = Idle::default();
+        for _ in 0..20 {
+            advance(BURST_GAP).await;
+            assert_eq!(waits(&idle, &[1], true).await, [2]);
+        }
+    }
+
+    /// With a disk that takes four milliseconds for a commit, the worker is at first quiet again before the next
+    /// producer in the queue has committed.
+    #[tokio::test(start_paused = true)]
+    async fn contention_is_seen_although_the_worker_is_quiet_between_notifications() {
+        let idle = Idle::default();
+        let mut activity = Vec::new();
+        for _ in 0..5 {
+            activity.push(waits(&idle, &[1], true).await[0]);
+            advance(Duration::from_millis(4) - QUIET_PERIOD).await;
+        }
+        assert_eq!(activity, [2, 2, 2, 20, 20]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn contention_lengthens_the_quiet_period_for_a_while() {
+        let idle = Idle::default();
+        let counts = async || {
+            let since = Instant::now();
+            let mut late = 0;
+            while waits(&idle, &[0], true).await == [20] {
+                late += 1;
+            }
+            assert!(late > 10);
+            since.elapsed()
+        };
+        assert_eq!(waits(&idle, &[1], true).await, [2]);
+        let activity = Instant::now();
+        assert!(idle.contention_after(activity).now_or_never().is_none());
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(waits(&idle, &[4], true).await, [20]);
+        idle.contention_after(activity).await;
+        let first = counts().await;
+        assert!(first < CONTENTION_LASTS);
+        // Contention again at once: it is assumed to last twice as long.
+        assert_eq!(waits(&idle, &[9], true).await, [20]);
+        assert!(counts().await > first * 3 / 2);
+        // After single notifications the time is as short as at first.
+        for _ in 0..3 {
+            advance(BURST_GAP).await;
+            assert_eq!(waits(&idle, &[1], true).await, [2]);
+        }
+        assert_eq!(waits(&idle, &[5], true).await, [20]);
+        assert!(counts().await < CONTENTION_LASTS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notifications_without_a_claim_double_the_quiet_period_until_a_claim_succeeds() {
+        let idle = Idle::default();
+        let mut in_vain = Vec::new();
+        for _ in 0..8 {
+            advance(BURST_GAP).await;
+            in_vain.extend(waits(&idle, &[1], false).await);
+        }
+        assert_eq!(in_vain, [4, 8, 16, 32, 64, 128, 160, 160]);
+        assert_eq!(waits(&idle, &[1], true).await, [2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn activity_after_the_quiet_period_is_noticed_afterwards_too() {
+        let idle = Idle::default();
+        idle.enter(1);
+        let activity = idle.quiet().await;
+        let mut active = Box::pin(idle.active_after(activity));
+        assert!((&mut active).now_or_never().is_none());
+        advance(Duration::from_millis(1)).await;
+        idle.found(1);
+        assert!(!active.await, "no notification was among it");
+        idle.notified();
+        assert!(
+            idle.active_after(activity).await,
+            "a notification arrived meanwhile"
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! The listening connection (I8). A notification means "scan" and is a hint: without any, scans at the poll floor
+//! find everything. [`super::doorbell`] decides when producers notify.
+//!
+//! Operator requests arrive on a channel of their own ([`super::operator_request`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::poll_fn;
+use lanekeeper_postgres::{lane_connection, operate};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::AsyncMessage;
+
+use crate::shared::Shared;
+
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
+/// How long the listening connection may be silent before it is checked.
+const LISTEN_CHECK: Duration = Duration::from_secs(5);
+
+/// Wakes connections at each notification, until the worker stops.
+pub async fn listen(shared: Arc<Shared>) {
+    loop {
+        let ended = tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            ended = listen_once(&shared) => ended,
+        };
+        if let Err(error) = ended {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "not listening; the worker scans at the poll floor until the connection is back"
+            );
+        }
+        tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            () = sleep(RECONNECT_DELAY) => {}
+        }
+    }
+}
+
+async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> {
+    let database = shared.database.with(|driver| {
+        driver.application_name("lanekeeper listen");
+        lane_connection::bound_silence(driver);
+    });
+    // A server that accepts the connection and then does not answer is tried again like any other.
+    let Ok(connected) = timeout(LISTEN_CHECK, database.connect()).await else {
+        return Ok(());
+    };
+    let (client, mut connection) = connected?;
+    let heard = Arc::clone(shared);
+    let mut reading = tokio::spawn(async move {
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notification(notification)))
+                    if notification.channel() == operate::WANTED =>
+                {
+                    if let Ok(lane_id) = notification.payload().parse() {
+                        heard.waking.operator_requests.add(lane_id);
+                    }
+                }
+                Some(Ok(AsyncMessage::Notification(_))) => {
+                    heard.waking.idle.notified();
+                    heard.waking.wake_all();
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Ok(()),
+            }
+        }
+    });
+    let channels = format!("LISTEN lanekeeper; LISTEN {}", operate::WANTED);
+    client.batch_execute(&channels).await?;
+    // Events may have been appended while this connection did not listen.
+    shared.waking.wake_all();
+    loop {
+        tokio::select! {
+            ended = &mut reading => return ended.unwrap_or(Ok(())),
+            () = sleep(LISTEN_CHECK) => {}
+        }
+        // A connection that was cut silently answers nothing.
+        if timeout(LISTEN_CHECK, client.simple_query(""))
+            .await
+            .is_err()
+        {
+            reading.abort();
+            return Ok(());
+        }
+    }
+}
