@@ -17,7 +17,7 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) $(FEATURES) --test it --test crash
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint deploy crash rolling demo bench model fmt clean mutations sim
+.PHONY: help build test matrix lint deploy docs crash rolling demo bench model fmt clean mutations sim
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,16 +37,23 @@ matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; M
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
 
-lint: ## Formatting, lints, shell syntax
+lint: ## Formatting, lints, shell syntax, no circles between modules
 	scripts/install-requirements.sh postgres rustfmt clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES) -- -D warnings
 	for script in scripts/*.sh src/dev/*.sh; do sh -n "$$script" || exit 1; done
 	bash -n .ci/run
+	CARGO='$(CARGO)' python3 scripts/structure.py --brief
 
 deploy: ## Check chart, manifests, alert rules, Dockerfile and compose file
 	DEPLOY_TOOLS='$(TARGET)/deploy-tools' scripts/install-requirements.sh deploy
 	DEPLOY_TOOLS='$(TARGET)/deploy-tools' scripts/check-deploy.sh
+
+docs: ## Make the pages of docs/reference from the code; `make test` compares them
+	scripts/install-requirements.sh postgres
+	$(CARGO) build --locked $(FEATURES)
+	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh \
+		env UPDATE_DOCS=1 $(CARGO) test --locked $(FEATURES) --test it reference::
 
 crash: ## Real processes under seeded faults: SEEDS=17 or 1-1000, MINUTES=30, JOBS=2; prints one JSON summary
 	scripts/install-requirements.sh postgres redis faketime

@@ -17,8 +17,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LONG_FILE = 450
 
+# Folders whose modules are compared one by one: each wing has a state, which all tasks share, and tasks.
+WINGS = {"engine": ("claiming", "delivering", "waking", "peers", "maintenance")}
+
 # (crate, modules of the circle): why it stays.
-ALLOWED = {}
+ALLOWED = {
+    (
+        "model",
+        ("letter", "producer", "scenario", "state", "step"),
+    ): "the state holds the letters that letter.rs defines, and letter.rs has steps on the state",
+    (
+        "model",
+        ("claim", "lane"),
+    ): "a claim asks whether the worker has its session, and what a lane may do next includes a claim",
+}
 
 
 def packages():
@@ -65,7 +77,7 @@ def code_of(path):
     text = re.sub(r"//[^\n]*", "", text)
     # rustfmt closes an inline module at the column where it opens.
     return re.sub(
-        r"^([ ]*)#\[cfg\(test\)\]\n\1(?:pub )?mod \w+ \{.*?^\1\}$", "", text, flags=re.S | re.M
+        r"^([ ]*)#\[cfg\(test\)\]\n\1(?:pub(?:\([^)]*\))? )?mod \w+ \{.*?^\1\}$", "", text, flags=re.S | re.M
     )
 
 
@@ -75,7 +87,7 @@ def test_files(crate):
     for path in crate.rglob("*.rs"):
         below = path.parent if path.name in ("lib.rs", "mod.rs") else path.with_suffix("")
         declared = re.findall(
-            r"#\[cfg\(test\)\]\n\s*mod (\w+);", path.read_text(encoding="utf-8")
+            r"#\[cfg\(test\)\]\n\s*(?:pub(?:\([^)]*\))? )?mod (\w+);", path.read_text(encoding="utf-8")
         )
         for name in declared:
             found.add(below / f"{name}.rs")
@@ -114,34 +126,67 @@ def paths_in(code):
         yield path.split("::")
 
 
-def module_uses(library):
-    """Which top-level modules of a crate use which; `lib` is what its root itself defines."""
+class Scope:
+    """The modules that a lib.rs or mod.rs declares, what it exports of them, and the rest of it."""
+
+    def __init__(self, path, name):
+        code = code_of(path)
+        self.path, self.name = path, name
+        self.modules = set(re.findall(r"^(?:pub(?:\([^)]*\))? )?mod (\w+);", code, flags=re.M))
+        self.exported = {}
+        self.uses = set()
+        for visibility, tree in re.findall(
+            r"^(pub(?:\([^)]*\))? )?use ([^;]*);", code, flags=re.M
+        ):
+            for names in use_paths(re.sub(r"\s+", " ", tree)):
+                names = [part for part in names if part != "self"]
+                names = names[1:] if names[0] == "crate" and not name else names
+                if names[0] in self.modules:
+                    self.exported[names[-1]] = names
+                    if not visibility:
+                        self.uses.add(names[0])
+        self.body = re.sub(r"^(?:pub(?:\([^)]*\))? )?use [^;]*;", "", code, flags=re.M)
+        for module in self.modules:
+            if re.search(rf"\b{module}::", self.body):
+                self.uses.add(module)
+
+
+def module_uses(library, wings):
+    """Which modules of a crate use which: those that its root declares, and instead of a wing those inside it.
+    What the root, or a wing's mod.rs, defines itself counts as a module of its own."""
     crate = library.parent
-    root_code = code_of(library)
-    declared = re.findall(r"^(?:pub(?:\(\w+\))? )?mod (\w+);", root_code, flags=re.M)
-    modules = set(declared)
-    exported, root_uses = {}, set()
-    for visibility, tree in re.findall(r"^(pub(?:\([^)]*\))? )?use ([^;]*);", root_code, flags=re.M):
-        for path in use_paths(re.sub(r"\s+", " ", tree)):
-            path = [name for name in path if name not in ("crate", "self")]
-            if path[0] in modules:
-                exported[path[-1]] = path[0]
-                if not visibility:
-                    root_uses.add(path[0])
-    body = re.sub(r"^(?:pub(?:\([^)]*\))? )?use [^;]*;", "", root_code, flags=re.M)
-    for module in modules:
-        if re.search(rf"\b{module}::", body):
-            root_uses.add(module)
+    scopes = {"": Scope(library, "")}
+    for wing in wings:
+        scopes[wing] = Scope(crate / wing / "mod.rs", wing)
+
+    def resolve(names, scope=""):
+        """The module in which a path from the crate's root ends; None where it leaves the crate."""
+        here = scopes[scope]
+        if not names or names[0] == "*":
+            return scope or "lib"
+        first = names[0]
+        if first in here.modules:
+            if not scope and first in scopes:
+                return resolve(names[1:], first)
+            return f"{scope}::{first}" if scope else first
+        if first in here.exported:
+            return resolve(here.exported[first] + names[1:], scope)
+        if re.search(rf"\b{first}\b", here.body):
+            return scope or "lib"
+        return None
 
     skipped = test_files(crate)
     uses = defaultdict(set)
-    uses["lib"] = root_uses
+    for name, scope in scopes.items():
+        for module in scope.uses:
+            uses[name or "lib"].add(resolve([module], name))
     for path in sorted(crate.rglob("*.rs")):
         own = list(path.relative_to(crate).with_suffix("").parts)
-        if path == library or path in skipped or own[0] not in modules:
+        if path == library or path in skipped or own[0] not in scopes[""].modules:
             continue
         if own[-1] == "mod":
             own.pop()
+        module = resolve(own)
         for names in paths_in(code_of(path)):
             at = list(own)
             while names and names[0] in ("crate", "super", "self"):
@@ -150,14 +195,10 @@ def module_uses(library):
                     at = []
                 elif step == "super" and at:
                     at.pop()
-            target = (at + names + ["*"])[0]
-            if target in modules:
-                uses[own[0]].add(target)
-            elif target in exported:
-                uses[own[0]].add(exported[target])
-            elif target != "*" and re.search(rf"\b{target}\b", body):
-                uses[own[0]].add("lib")
-        uses[own[0]].discard(own[0])
+            target = resolve(at + names)
+            if target:
+                uses[module].add(target)
+        uses[module].discard(module)
     return uses
 
 
@@ -195,10 +236,6 @@ def tracked(*patterns):
 
 def superseded():
     """Lines of SQL that define a function which a later file, or a later line, defines again."""
-    definition = re.compile(
-        r"^CREATE (?:OR REPLACE )?(FUNCTION|PROCEDURE|VIEW) ([\w.]+)(.*?)(?:\$\w*\$;$|^[^\n]*;$)",
-        flags=re.S | re.M,
-    )
     body = re.compile(r"\$(\w*)\$.*?\$\1\$;?", flags=re.S)
     last, lines = {}, defaultdict(int)
     for path in sorted(tracked("migrations/*.sql")):
@@ -243,7 +280,7 @@ def main():
     for name, (_, library) in sorted(found.items()):
         if library is None:
             continue
-        uses = module_uses(library)
+        uses = module_uses(library, WINGS.get(name.removeprefix("lanekeeper-"), ()))
         for group in circles(uses):
             key = (name.removeprefix("lanekeeper-"), group)
             seen.add(key)

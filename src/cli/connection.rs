@@ -4,7 +4,7 @@ use lanekeeper_config::Config;
 use lanekeeper_core::toml_file::nearest;
 use lanekeeper_postgres::connect::{self, ConnectError};
 use lanekeeper_postgres::inspect::FindError;
-use lanekeeper_postgres::{ErrorClass, StoreError};
+use lanekeeper_postgres::{ErrorClass, StoreError, sqlstate};
 use lanekeeper_producer::Way;
 use lanekeeper_producer::remote::{Remote, SettingsError};
 
@@ -56,9 +56,8 @@ impl From<ConnectError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         if let Some(refusal) = error.refusal() {
-            // LK007: a lane that is being delivered.
             let failure = match error.sqlstate() {
-                Some("LK007") => Self::later(refusal.message),
+                Some(sqlstate::LANE_BUSY) => Self::later(refusal.message),
                 _ => Self::failed(refusal.message),
             };
             return match refusal.hint {

@@ -20,6 +20,20 @@ impl Failure {
     /// `EX_TEMPFAIL` of sysexits.h.
     const LATER: u8 = 75;
 
+    /// The exit codes of all commands with their meanings.
+    pub const EXIT_CODES: [(u8, &'static str); 4] = [
+        (0, "Done."),
+        (Self::FAILED, "Failed; standard error says why."),
+        (
+            Self::USAGE,
+            "Wrong usage or configuration; nothing was tried.",
+        ),
+        (
+            Self::LATER,
+            "It failed for now: the same call may succeed later.",
+        ),
+    ];
+
     /// Wrong usage or configuration.
     pub fn usage(cause: impl Into<Cause>) -> Self {
         Self {

@@ -137,6 +137,11 @@ impl OtherCommand {
     }
 }
 
+/// The tree of commands and options, for docs/reference/commands.md.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -201,8 +206,6 @@ fn names_hook(arguments: &[OsString]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn is_hook(arguments: &[&str]) -> bool {
@@ -212,12 +215,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn every_command_has_an_example() {
-        let mut unseen: Vec<clap::Command> = Cli::command().get_subcommands().cloned().collect();
+        let mut unseen: Vec<clap::Command> = command().get_subcommands().cloned().collect();
         while let Some(command) = unseen.pop() {
             let below: Vec<_> = command.get_subcommands().cloned().collect();
             if below.is_empty() {

@@ -35,6 +35,23 @@ const SHARED: [(&str, &str); 7] = [
     ("RUST_LOG", "log.filter"),
 ];
 
+/// The variables that set a key, the strongest first. A list is written with commas.
+pub(super) fn variables(key: &str) -> Vec<String> {
+    let own = format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"));
+    let shared = SHARED.iter().filter(|(_, shared)| *shared == key);
+    let mut names: Vec<String> = std::iter::once(own)
+        .chain(shared.map(|(name, _)| (*name).to_owned()))
+        .collect();
+    if schema::is_secret(key) {
+        let files: Vec<String> = names
+            .iter()
+            .map(|name| format!("{name}{FILE_SUFFIX}"))
+            .collect();
+        names.extend(files);
+    }
+    names
+}
+
 /// The settings of the environment, the stronger ones last.
 pub(super) fn read(
     variables: impl IntoIterator<Item = (OsString, OsString)>,

@@ -17,9 +17,11 @@ mod file;
 mod load;
 mod mask;
 mod problem;
+mod reference;
 mod schema;
 mod settings;
 
 pub use load::Effective;
 pub use problem::{ConfigError, Origin, Origins, Problem};
+pub use reference::{Described, Section};
 pub use settings::{Config, DevConfig, RetentionConfig, WorkerConfig};

@@ -31,64 +31,62 @@ pub struct Config {
 }
 
 section! {
-    /// The claim loop and its deliveries.
+    /// Claims and deliveries.
     WorkerConfig {
-        /// Connections that hold lane locks, each with its share of `max_lanes`.
+        /// Connections that hold lane locks, each with its part of `worker.max_lanes`.
         lane_connections: usize = 2,
-        /// Lanes held at once by one process, and so deliveries at once. 0: up to 2,048, as far as the server's lock table
-        /// has room for those of all workers. Otherwise replicas × this must fit there.
+        /// Lanes that one process holds, and so delivers, at once. 0: up to 2,048, as far as the server's lock table
+        /// has room for all workers; otherwise replicas × this must fit there.
         max_lanes: usize = 0,
-        /// Bytes of events fetched ahead, over all lanes of the process; and again as many of large payloads, which wait until there is room.
+        /// Bytes of events fetched ahead, over all lanes of the process; and as many again of payloads over 4 KiB,
+        /// which are read when they are delivered.
         prefetch_bytes: usize = 16 * 1024 * 1024,
         /// Events fetched per lane at once.
         batch: usize = 100,
-        /// Milliseconds between looks for work when no notification comes.
+        /// The longest time between two scans of an idle worker.
         poll_floor_ms: u64 = 1_000,
-        /// Milliseconds between two signs of life of a worker.
+        /// Time between two heartbeats.
         heartbeat_ms: u64 = 5_000,
-        /// Milliseconds without a sign of life until peers end a worker's connections.
+        /// How long a worker may miss heartbeats before peers end its connections; the same for all workers, and well
+        /// above the longest `worker.heartbeat_ms` of any.
         frozen_after_ms: u64 = 30_000,
-        /// Milliseconds since the last confirmed round trip for which a worker believes in its
-        /// locks. Less than anything that can free them behind its back.
+        /// Validity window: how long a worker relies on its locks after the last answer from Postgres. Less than
+        /// anything that can free them without its knowledge.
         trust_ms: u64 = 8_000,
-        /// Milliseconds until a delivery counts as slow and its lane's token is put away, so
-        /// that other claims need not walk past it.
+        /// How long a delivery may take before its lane gets an in-flight record.
         mark_after_ms: u64 = 50,
-        /// Milliseconds that running deliveries get to finish after SIGTERM.
+        /// How long running deliveries may go on after SIGTERM.
         shutdown_grace_ms: u64 = 25_000,
         /// Whether deliveries may go to private, loopback and link-local addresses.
         allow_private_targets: bool = false,
-        /// Workers that an event may take down with it before it counts as exhausted.
+        /// Workers that may die while they deliver an event before it is exhausted.
         max_crashes: u32 = 3,
-        /// Sessions that a destination must fail in a row, with nothing accepted in between, until it is
-        /// left alone; 0: it never is.
+        /// Sessions that a destination must fail in a row before its circuit opens; 0: never.
         breaker_lanes: usize = 5,
-        /// Milliseconds between two probes of a destination that is left alone.
+        /// Time between two probes of a destination whose circuit is open.
         breaker_open_ms: u64 = 5_000,
-        /// Whether the session registry follows the `hooks` stream. The last worker that starts
-        /// decides for all of them.
+        /// Whether the agent registry follows the `hooks` stream; the worker that started last decides for all.
         registry: bool = true,
     }
 }
 
 section! {
-    /// How long things are kept.
+    /// How long data is kept.
     RetentionConfig {
-        /// Days that delivered events stay in the log.
+        /// Days that events stay in the log; a day that a lane still needs is kept longer.
         days: u32 = 7,
-        /// Days for which a repeated dedupe key is recognised.
+        /// Days for which a repeated dedupe key or message id is recognised.
         dedupe_days: u32 = 30,
-        /// Days for which it is on record why an event was not delivered; while the event is in the
-        /// log in any case.
+        /// Days that outcomes are kept; never shorter than their event.
         outcome_days: u32 = 30,
         /// Days that a subscription's history of settled ranges is kept.
         history_days: u32 = 30,
-        /// Days that dead letters are kept from when somebody dealt with them; the others stay.
+        /// Days that a dead letter is kept after an operator dealt with it; the others stay.
         dead_letter_days: u32 = 30,
-        /// Days that a session without events keeps its lanes; its name and its last seq stay.
+        /// Days until a session without events loses its lanes; its name and its last seq stay.
         session_days: u32 = 30,
-        /// The folder that a day of the log is written to before it is dropped. Without it days are dropped
-        /// and no more. The same for all workers.
+        /// The folder that a day of the log is written to before it is dropped; unset: nowhere. The same for all
+        /// workers.
         archive_dir: Option<PathBuf> = None,
     }
 }
@@ -96,9 +94,9 @@ section! {
 section! {
     /// `lanekeeper dev`, which starts a private PostgreSQL.
     DevConfig {
-        /// The folder with `initdb` and `postgres`; by default the newest that is installed.
+        /// The folder with `initdb` and `postgres`; default: the newest that is installed.
         postgres_bin: Option<PathBuf> = None,
-        /// The folder for the private server's data; by default a place that is kept.
+        /// The folder for the private server's data; default: a folder that is kept.
         data_dir: Option<PathBuf> = None,
     }
 }

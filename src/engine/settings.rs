@@ -6,6 +6,9 @@ use std::time::Duration;
 use lanekeeper_limit::{BreakerSettings, RedisSettings};
 use lanekeeper_telemetry::Tracing;
 
+/// Between two checks for dead connections; half of the time that recovery may take.
+pub(crate) const TICK: Duration = Duration::from_millis(500);
+
 /// How a worker behaves. [`Default`] is the default of the configuration.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {

@@ -31,7 +31,7 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 const HAND_BACK_WITHIN: Duration = Duration::from_secs(3);
 /// The longest wait for terminated backends to be gone. They need milliseconds.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// A claim loop runs several times within the validity window; a minute without a run means that it hangs.
 const LIVE_WITHIN: Duration = Duration::from_secs(60);
 
@@ -266,14 +266,14 @@ async fn depart(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send 
 
 /// Waits until the abandoned backends are gone. Returns whether they are.
 async fn ended(shared: &Shared, client: &tokio_postgres::Client) -> Result<bool, StoreError> {
-    let told_at = Instant::now();
+    let terminated_at = Instant::now();
     loop {
         shared.peers.abandoned.end(client).await?;
         let gone = shared.peers.abandoned.is_empty();
-        if gone || told_at.elapsed() >= GONE_WITHIN {
+        if gone || terminated_at.elapsed() >= GONE_WITHIN {
             return Ok(gone);
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(CHECK_INTERVAL).await;
     }
 }
 

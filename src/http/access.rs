@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use deadpool_postgres::Pool;
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_engine::Probe;
@@ -18,6 +18,7 @@ use lanekeeper_postgres::token::{self, Bearer, Grant, Scope};
 use tokio::time::{Instant, sleep_until};
 
 use super::problem::Problem;
+use super::problem_type;
 
 /// How long what was found of a token is believed.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
@@ -87,7 +88,7 @@ impl Access {
                 grant.name,
                 scope.as_str()
             );
-            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
+            return Err(Problem::new(problem_type::FORBIDDEN, detail));
         }
         self.pace(&grant).await
     }
@@ -104,7 +105,7 @@ impl Access {
                     "the rate of the access token {name:?} cannot be read: nothing was done. {error}"
                 );
                 let hint = "revoke the token with `lanekeeper token revoke`, and make another";
-                return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).hint(hint));
+                return Err(Problem::new(problem_type::FORBIDDEN, detail).hint(hint));
             }
         };
         let buckets = [Bucket {
@@ -131,8 +132,8 @@ impl Access {
                         grant.name
                     );
                     let after_s = after.as_secs_f64().ceil() as u64;
-                    let status = StatusCode::TOO_MANY_REQUESTS;
-                    return Err(Problem::later(status, "rate_limited", detail, after_s));
+                    let of = problem_type::RATE_LIMITED;
+                    return Err(Problem::later(of, detail, after_s));
                 }
             }
         }

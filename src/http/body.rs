@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use axum::http::StatusCode;
 use lanekeeper_core::trace::TraceContext;
 use lanekeeper_postgres::append::NewEvent;
 use serde::Deserialize;
@@ -17,6 +16,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
 use super::problem::Problem;
+use super::problem_type;
 
 #[cfg(test)]
 mod tests;
@@ -73,8 +73,7 @@ impl<'a> Body<'a> {
                 Problem::excerpt(other),
                 Problem::excerpt(session)
             );
-            let status = StatusCode::UNPROCESSABLE_ENTITY;
-            return Err(Problem::new(status, "invalid", detail));
+            return Err(Problem::new(problem_type::INVALID, detail));
         }
         let join = |item: &Item<'_>| trace.and_then(|trace| joined(trace, item.headers));
         Ok(Self {

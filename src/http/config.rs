@@ -8,19 +8,18 @@ use lanekeeper_core::section;
 section! {
     /// The listener of `worker` and `dev`.
     HttpConfig {
-        /// Address and port; port 0 takes a free one.
+        /// Address and port of the probes, metrics and the API; port 0 takes a free one.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
-        /// Connections to Postgres for requests; they are opened when there are any.
+        /// Connections to Postgres for requests; opened when there are any.
         pool_size: usize = 4,
-        /// Requests under way at once; more are told to come again.
+        /// Requests at once; more are asked to come again.
         max_requests: usize = 64,
-        /// Clients' connections at once, those of probes too. Where there is no place for another, one that has
-        /// no request is closed.
+        /// Clients' connections at once, including probes; when all are taken, an idle one is closed for a new one.
         max_connections: usize = 256,
-        /// Milliseconds for a request's head to arrive, for its body, and until a client takes more of its answer;
-        /// also that a connection may be idle.
+        /// Time for a request's head, for its body, and for a client to take more of its answer; also how long a
+        /// connection may be idle.
         read_timeout_ms: u64 = 10_000,
-        /// Bytes of one request's body.
+        /// Largest body of one request.
         max_body_bytes: usize = 8 * 1024 * 1024 + 65_536,
     }
 }

@@ -29,6 +29,7 @@ use super::access::Access;
 use super::body::Body;
 use super::places::Places;
 use super::problem::Problem;
+use super::problem_type;
 use crate::config::HttpConfig;
 
 /// What W3C Trace Context asks to be passed on at least.
@@ -92,16 +93,12 @@ pub fn router(desk: Arc<Desk>) -> Router {
 }
 
 async fn nothing_here() -> Problem {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "not_found",
-        "there is nothing at this path",
-    )
+    Problem::new(problem_type::NOT_FOUND, "there is nothing at this path")
 }
 
 async fn not_so() -> Problem {
-    let status = StatusCode::METHOD_NOT_ALLOWED;
-    Problem::new(status, "method_not_allowed", "this path takes GET and POST")
+    let detail = "this path takes GET and POST";
+    Problem::new(problem_type::METHOD_NOT_ALLOWED, detail)
 }
 
 async fn append_events(
@@ -172,15 +169,11 @@ async fn read_body(
                 return Err(Problem::too_large(limit));
             }
             let detail = "the body did not arrive whole: nothing was enqueued";
-            Err(Problem::new(StatusCode::BAD_REQUEST, "incomplete", detail))
+            Err(Problem::new(problem_type::INCOMPLETE, detail))
         }
         Err(_) => {
             let detail = "the body took too long to arrive: nothing was enqueued";
-            Err(Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "incomplete",
-                detail,
-            ))
+            Err(Problem::new(problem_type::TIMED_OUT, detail))
         }
     }
 }
@@ -224,11 +217,7 @@ async fn read_events(
         Ok(Ok(events)) => events,
         Ok(Err(FindError::Store(error))) => return Err(Problem::of_statement(&error)),
         Ok(Err(missing)) => {
-            return Err(Problem::new(
-                StatusCode::NOT_FOUND,
-                "not_found",
-                missing.to_string(),
-            ));
+            return Err(Problem::new(problem_type::NOT_FOUND, missing.to_string()));
         }
         Err(_) => {
             drop(deadpool_postgres::Object::take(client));

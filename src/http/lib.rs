@@ -14,4 +14,5 @@ pub mod listener;
 pub mod metrics;
 mod places;
 pub mod problem;
+pub mod problem_type;
 mod socket;

@@ -1,11 +1,13 @@
 //! Errors as RFC 9457 problem documents.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use lanekeeper_postgres::StoreError;
 use lanekeeper_postgres::append::AppendError;
 use lanekeeper_postgres::appender::AppenderError;
 use serde::Serialize;
+
+use super::problem_type::{self as of, ProblemType};
 
 /// Seconds after which a refused request may be tried again, where nothing better is known.
 const RETRY_AFTER_S: u64 = 1;
@@ -15,9 +17,7 @@ const EXCERPT_CHARS: (usize, usize) = (200, 60);
 /// What went wrong, what was not lost, what to do.
 #[derive(Debug)]
 pub struct Problem {
-    status: StatusCode,
-    /// The last part of the problem's type.
-    code: &'static str,
+    of: ProblemType,
     detail: String,
     hint: Option<String>,
     told: Told,
@@ -50,14 +50,17 @@ struct Document<'a> {
 }
 
 impl Problem {
-    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(of: ProblemType, detail: impl Into<String>) -> Self {
         Self {
-            status,
-            code,
+            of,
             detail: detail.into(),
             hint: None,
             told: Told::Nothing,
         }
+    }
+
+    pub fn problem_type(&self) -> ProblemType {
+        self.of
     }
 
     /// Adds what to do about it.
@@ -71,7 +74,7 @@ impl Problem {
     pub fn unreadable(error: &dyn std::fmt::Display) -> Self {
         let error = Self::excerpt(&error.to_string());
         let detail = format!("the request is not what is expected ({error}): nothing was done");
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
+        Self::new(of::INVALID, detail)
             .hint("send {\"event_type\":…,\"payload\":…}, or an array of such objects")
     }
 
@@ -91,37 +94,31 @@ impl Problem {
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self {
             told: Told::Challenge,
-            ..Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+            ..Self::new(of::UNAUTHORIZED, detail)
         }
     }
 
     /// Refused for now.
-    pub fn later(
-        status: StatusCode,
-        code: &'static str,
-        detail: impl Into<String>,
-        after_s: u64,
-    ) -> Self {
+    pub fn later(of: ProblemType, detail: impl Into<String>, after_s: u64) -> Self {
         Self {
             told: Told::RetryAfter {
                 seconds: after_s.max(RETRY_AFTER_S),
             },
-            ..Self::new(status, code, detail)
+            ..Self::new(of, detail)
         }
     }
 
     /// The server has as much to do as it takes.
     pub fn busy() -> Self {
         let detail = "as many requests as this server takes are under way: nothing was done";
-        Self::later(StatusCode::TOO_MANY_REQUESTS, "busy", detail, RETRY_AFTER_S)
+        Self::later(of::BUSY, detail, RETRY_AFTER_S)
     }
 
     /// A defect of ours.
     pub fn failed() -> Self {
         let detail =
             "the worker failed at this request: the events may or may not have been appended";
-        let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Self::new(status, "outcome_unknown", detail)
+        Self::new(of::FAILED, detail)
             .hint("repeat it with the same message ids, and see the worker's log")
     }
 
@@ -129,13 +126,12 @@ impl Problem {
     pub fn session_busy() -> Self {
         let detail =
             "another transaction appends to this session and has not ended: nothing was enqueued";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self::later(status, "session_busy", detail, RETRY_AFTER_S)
+        Self::later(of::SESSION_BUSY, detail, RETRY_AFTER_S)
     }
 
     pub fn too_large(limit: usize) -> Self {
         let detail = format!("the body has more than {limit} bytes: nothing was enqueued");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail)
+        Self::new(of::PAYLOAD_TOO_LARGE, detail)
             .hint("send fewer events at once, or raise http.max_body_bytes")
     }
 
@@ -148,7 +144,7 @@ impl Problem {
             Some(code) if code.starts_with("22") => {
                 let detail =
                     "Postgres does not take a name or a text of this request: nothing was done";
-                return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail);
+                return Self::new(of::INVALID, detail);
             }
             _ => {}
         }
@@ -162,12 +158,7 @@ impl Problem {
     /// Postgres is away or too slow, before anything was asked of it.
     pub fn away() -> Self {
         let detail = "Postgres cannot be reached from here: nothing was done";
-        Self::later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "unavailable",
-            detail,
-            RETRY_AFTER_S,
-        )
+        Self::later(of::UNAVAILABLE, detail, RETRY_AFTER_S)
     }
 }
 
@@ -185,15 +176,14 @@ impl From<AppenderError> for Problem {
 impl Problem {
     fn of_append(error: &AppendError) -> Self {
         let advice = error.advice().map(str::to_owned);
-        let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
-        let (status, code) = match error {
-            AppendError::UnknownStream(_) => (StatusCode::NOT_FOUND, "unknown_stream"),
-            AppendError::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
-            AppendError::Invalid(_) => (unprocessable, "invalid"),
-            AppendError::NumberOutOfRange(_) => (unprocessable, "number_out_of_range"),
-            AppendError::NotJson(_) => (unprocessable, "not_json"),
-            AppendError::TooDeep(_) => (unprocessable, "too_deep"),
-            AppendError::NulCharacter(_) => (unprocessable, "nul_character"),
+        let of = match error {
+            AppendError::UnknownStream(_) => of::UNKNOWN_STREAM,
+            AppendError::PayloadTooLarge(_) => of::PAYLOAD_TOO_LARGE,
+            AppendError::Invalid(_) => of::INVALID,
+            AppendError::NumberOutOfRange(_) => of::NUMBER_OUT_OF_RANGE,
+            AppendError::NotJson(_) => of::NOT_JSON,
+            AppendError::TooDeep(_) => of::TOO_DEEP,
+            AppendError::NulCharacter(_) => of::NUL_CHARACTER,
             AppendError::Store(statement) if !error.is_outcome_unknown() => {
                 return Self::of_statement(statement);
             }
@@ -203,7 +193,7 @@ impl Problem {
         };
         Self {
             hint: advice,
-            ..Self::new(status, code, error.to_string())
+            ..Self::new(of, error.to_string())
         }
     }
 
@@ -215,25 +205,25 @@ impl Problem {
         );
         let detail = "Postgres did not answer: the events may or may not have been appended";
         let hint = "repeat the request with the same message ids or dedupe keys: what is there is not appended again";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self::later(status, "outcome_unknown", detail, RETRY_AFTER_S).hint(hint)
+        Self::later(of::OUTCOME_UNKNOWN, detail, RETRY_AFTER_S).hint(hint)
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        let ProblemType { code, status, .. } = self.of;
         let document = Document {
-            r#type: format!("urn:lanekeeper:problem:{}", self.code),
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            status: self.status.as_u16(),
+            r#type: format!("urn:lanekeeper:problem:{code}"),
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
             detail: &self.detail,
-            code: self.code,
+            code,
             hint: self.hint.as_deref(),
         };
         let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status, kind, body).into_response();
-        response.extensions_mut().insert(Code(self.code));
+        let mut response = (status, kind, body).into_response();
+        response.extensions_mut().insert(Code(code));
         let headers = response.headers_mut();
         match self.told {
             Told::Nothing => {}

@@ -8,16 +8,16 @@ use lanekeeper_secret::Secret;
 use super::settings::RedisSettings;
 
 section! {
-    /// What the workers share that may be lost: the state of rate limits.
+    /// What workers share and may lose: the state of rate limits.
     RedisConfig {
-        /// Secret. `redis://` or, with TLS, `rediss://`; several, of a cluster's nodes or of sentinels,
-        /// separated by commas. Without it each worker keeps to its share of a limit.
+        /// Secret. Where workers share their limits: `redis://` or, with TLS, `rediss://`; several nodes of a
+        /// cluster, or sentinels, separated by commas. Without it each worker keeps to its local quota.
         url: Option<Secret> = None,
-        /// The addresses are sentinels, and this is what they call the master.
+        /// The addresses of `redis.url` are sentinels, and this is their name of the master.
         sentinel: Option<String> = None,
-        /// What all keys begin with. Installations that share it share their limits.
+        /// The prefix of all keys; installations that share it share their limits.
         prefix: String = "lanekeeper".to_owned(),
-        /// Milliseconds until Redis counts as away when it does not answer.
+        /// How long Redis may take to answer before it counts as away.
         timeout_ms: u64 = 250,
     }
 }

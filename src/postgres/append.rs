@@ -29,7 +29,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
-use super::{ErrorClass, Refusal, StoreError};
+use super::{ErrorClass, Refusal, StoreError, sqlstate};
 
 const APPEND: &str = include_str!("sql/append.sql");
 const APPEND_MANY: &str = include_str!("sql/append_many.sql");
@@ -133,8 +133,8 @@ impl AppendError {
             | Self::NulCharacter(_)
             | Self::NumberOutOfRange(_) => Fate::Payload,
             Self::Store(error) => match error.sqlstate() {
-                Some("LK001") => Fate::SessionFull,
-                Some("LK002") => Fate::Event,
+                Some(sqlstate::SESSION_FULL) => Fate::SessionFull,
+                Some(sqlstate::SESSION_CLOSED) => Fate::Event,
                 // Data exceptions and program limits.
                 Some(code) if code.starts_with("22") || code.starts_with("54") => Fate::Payload,
                 _ => Fate::Later,
@@ -186,22 +186,35 @@ impl AppendError {
         let Some(said) = source.as_db_error() else {
             return StoreError::on("enqueueing")(source).into();
         };
-        let refusal = Refusal::of(said);
-        match said.code() {
-            code if code.code() == "LK003" => Self::UnknownStream(refusal),
-            code if code.code() == "LK005" => Self::PayloadTooLarge(refusal),
-            code if code.code() == "LK006" => Self::Invalid(refusal),
+        let refusal = match Self::of_schema(said.code().code(), Refusal::of(said)) {
+            Ok(error) => return error,
+            Err(refusal) => refusal,
+        };
+        match *said.code() {
             // A string or an object beyond what the type can hold.
-            &SqlState::PROGRAM_LIMIT_EXCEEDED => Self::PayloadTooLarge(refusal),
-            &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Self::NumberOutOfRange(refusal),
-            &SqlState::INVALID_TEXT_REPRESENTATION => Self::NotJson(Refusal {
+            SqlState::PROGRAM_LIMIT_EXCEEDED => Self::PayloadTooLarge(refusal),
+            SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Self::NumberOutOfRange(refusal),
+            SqlState::INVALID_TEXT_REPRESENTATION => Self::NotJson(Refusal {
                 // The message says only that it is not; the detail says why.
                 message: said.detail().map_or(refusal.message, str::to_owned),
                 hint: None,
             }),
-            &SqlState::STATEMENT_TOO_COMPLEX => Self::TooDeep(refusal),
-            &SqlState::UNTRANSLATABLE_CHARACTER => Self::NulCharacter(refusal),
+            SqlState::STATEMENT_TOO_COMPLEX => Self::TooDeep(refusal),
+            SqlState::UNTRANSLATABLE_CHARACTER => Self::NulCharacter(refusal),
             _ => StoreError::on("enqueueing")(source).into(),
+        }
+    }
+
+    /// The variant of a SQLSTATE that the schema's functions raise; the refusal itself where there is none.
+    ///
+    /// # Errors
+    /// The refusal, where the code is another one.
+    pub fn of_schema(code: &str, refusal: Refusal) -> Result<Self, Refusal> {
+        match code {
+            sqlstate::UNKNOWN_STREAM => Ok(Self::UnknownStream(refusal)),
+            sqlstate::PAYLOAD_TOO_LARGE => Ok(Self::PayloadTooLarge(refusal)),
+            sqlstate::INVALID => Ok(Self::Invalid(refusal)),
+            _ => Err(refusal),
         }
     }
 

@@ -8,23 +8,23 @@ use lanekeeper_secret::Secret;
 use super::connection::{SslMode, SslParameters};
 
 section! {
-    /// The one PostgreSQL that everything is kept in.
+    /// The PostgreSQL that keeps everything.
     DatabaseConfig {
-        /// Secret. A direct connection, not through a transaction pooler: workers hold
+        /// Secret. The one PostgreSQL, by a direct connection and not through a transaction pooler: workers hold
         /// session-level locks. Needed by every command that talks to Postgres.
         url: Option<Secret> = None,
-        /// How much of TLS is asked for, in libpq's words; `prefer` by default. This and the next
-        /// three count where the URL does not have them.
+        /// `disable`, `prefer`, `require`, `verify-ca` or `verify-full`, where the URL does not say; default
+        /// `prefer`.
         sslmode: Option<SslMode> = None,
-        /// The root certificates that the server's is judged by: a file (PEM), or `system`.
+        /// The file (PEM) with the root certificates, or `system`, where the URL does not say.
         sslrootcert: Option<PathBuf> = None,
-        /// The client's certificate, with those that lead to its root: a file (PEM).
+        /// The file (PEM) with the client's certificate and those that lead to its root, where the URL does not say.
         sslcert: Option<PathBuf> = None,
-        /// Its key: a file (PEM) without a passphrase.
+        /// The file (PEM) with its key, without a passphrase, where the URL does not say.
         sslkey: Option<PathBuf> = None,
-        /// A worker's connections for what is no lane work: large payloads, pauses, housekeeping.
+        /// A worker's connections for everything that is not lane work: large payloads, pauses, maintenance.
         pool_size: usize = 4,
-        /// Milliseconds until a connection attempt is given up.
+        /// How long a connection attempt may take.
         connect_timeout_ms: u64 = 5_000,
     }
 }

@@ -31,6 +31,7 @@ pub mod pool;
 pub mod registry;
 pub mod sent_message;
 pub mod settle;
+pub mod sqlstate;
 pub mod subscription;
 pub mod tls;
 pub mod token;

@@ -4,9 +4,9 @@ use lanekeeper_core::section;
 use serde::{Deserialize, Serialize};
 
 section! {
-    /// What the process says about itself, on standard error.
+    /// The log on standard error.
     LogConfig {
-        /// `text` for people, `json` for collectors.
+        /// `text` for people or `json` for collectors.
         format: LogFormat = LogFormat::Text,
         /// Levels by target, in the syntax of `RUST_LOG`.
         filter: String = "info".to_owned(),

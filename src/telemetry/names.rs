@@ -1,8 +1,8 @@
 //! Every name under which something is measured or traced, and what each stands for.
 //!
 //! Names from the OpenTelemetry semantic conventions for messaging and HTTP are taken where there is one; a test
-//! compares them. The rest begins with `lanekeeper.`. docs/observability.md lists them for readers, and a
-//! test compares that list too. No session, message or lane is ever an attribute of an instrument: each
+//! compares them. The rest begins with `lanekeeper.`. docs/reference/metrics.md is
+//! made from this file. No session, message or lane is ever an attribute of an instrument: each
 //! would be a time series of its own.
 
 /// The meter's and the tracer's name.
@@ -14,43 +14,66 @@ pub const DELIVER: &str = "deliver";
 /// The kind of operation that it is to the conventions: a consumer processes a message.
 pub const PROCESS: &str = "process";
 
+/// The name of an attempt's span.
+pub fn delivery_span(stream: &str) -> String {
+    format!("{DELIVER} {stream}")
+}
+
 /// Keys of attributes.
 pub mod key {
-    pub const MESSAGING_SYSTEM: &str = "messaging.system";
-    pub const OPERATION_NAME: &str = "messaging.operation.name";
-    pub const OPERATION_TYPE: &str = "messaging.operation.type";
-    /// The stream.
-    pub const DESTINATION: &str = "messaging.destination.name";
-    /// The subscription.
-    pub const CONSUMER_GROUP: &str = "messaging.consumer.group.name";
-    pub const MESSAGE_ID: &str = "messaging.message.id";
-    /// The session. Of spans only.
-    pub const CONVERSATION_ID: &str = "messaging.message.conversation_id";
-    /// What a verdict other than accepted was: retry, throttled, rejected, gone, panic.
-    pub const ERROR_TYPE: &str = "error.type";
-    /// The event's type. Of spans only.
-    pub const EVENT_TYPE: &str = "lanekeeper.event.type";
-    /// Of spans only.
-    pub const SEQ: &str = "lanekeeper.seq";
-    /// From 1. Of spans only.
-    pub const ATTEMPT: &str = "lanekeeper.attempt";
-    /// How an event ended: delivered, filtered, coalesced, dead_lettered, dropped, …
-    pub const OUTCOME: &str = "lanekeeper.outcome";
-    /// A lane's state: idle, ready, held, blocked, parked.
-    pub const STATE: &str = "lanekeeper.lane.state";
-    pub const HTTP_METHOD: &str = "http.request.method";
-    /// The pattern of a path, without names in it.
-    pub const HTTP_ROUTE: &str = "http.route";
-    pub const HTTP_STATUS: &str = "http.response.status_code";
-    pub const URL_SCHEME: &str = "url.scheme";
-    /// Whether an appended event was there before.
-    pub const DUPLICATE: &str = "lanekeeper.duplicate";
-    /// Why a request was refused (the `code` of its answer), or a connection closed.
-    pub const REASON: &str = "lanekeeper.reason";
-    /// Of a client's connection: waiting for a request, busy with one.
-    pub const CONNECTION_STATE: &str = "lanekeeper.connection.state";
-    /// What woke a connection: notification, timer.
-    pub const CAUSE: &str = "lanekeeper.cause";
+    macro_rules! keys {
+        ($($(#[doc = $says:literal])+ $id:ident = $name:literal;)*) => {
+            $($(#[doc = $says])+ pub const $id: &str = $name;)*
+            /// Each with its meaning, in the order of the documentation.
+            pub const KEYS: &[(&str, &str)] = &[$(($id, concat!($($says),+))),*];
+        };
+    }
+
+    keys! {
+        /// Always `lanekeeper`.
+        MESSAGING_SYSTEM = "messaging.system";
+        /// Always `deliver`.
+        OPERATION_NAME = "messaging.operation.name";
+        /// Always `process`: to the conventions a consumer processes a message.
+        OPERATION_TYPE = "messaging.operation.type";
+        /// The stream.
+        DESTINATION = "messaging.destination.name";
+        /// The subscription.
+        CONSUMER_GROUP = "messaging.consumer.group.name";
+        /// The message id. Of spans only.
+        MESSAGE_ID = "messaging.message.id";
+        /// The session. Of spans only.
+        CONVERSATION_ID = "messaging.message.conversation_id";
+        /// Why an attempt was not accepted: `retry`, `throttled`, `rejected`, `gone`. Of a request: `client_left`,
+        /// where its client left before the answer.
+        ERROR_TYPE = "error.type";
+        /// The event's type. Of spans only.
+        EVENT_TYPE = "lanekeeper.event.type";
+        /// The event's number in its session. Of spans only.
+        SEQ = "lanekeeper.seq";
+        /// The number of the attempt, from 1. Of spans only.
+        ATTEMPT = "lanekeeper.attempt";
+        /// How an event ended: `delivered`, `filtered`, `coalesced`, `dead_lettered`, `dropped`, …
+        OUTCOME = "lanekeeper.outcome";
+        /// A lane's state: `idle`, `ready`, `held`, `blocked`, `parked`.
+        STATE = "lanekeeper.lane.state";
+        /// The method of a request.
+        HTTP_METHOD = "http.request.method";
+        /// The pattern of a path, without names in it.
+        HTTP_ROUTE = "http.route";
+        /// The status of an answer.
+        HTTP_STATUS = "http.response.status_code";
+        /// The scheme of a request: `http`.
+        URL_SCHEME = "url.scheme";
+        /// Whether an appended event was there before.
+        DUPLICATE = "lanekeeper.duplicate";
+        /// Why a request was refused (the `code` of its answer), or a connection closed.
+        REASON = "lanekeeper.reason";
+        /// Of a client's connection: waiting for a request, or busy with one.
+        CONNECTION_STATE = "lanekeeper.connection.state";
+        /// What woke a lane connection: `notification`, `timer`.
+        CAUSE = "lanekeeper.cause";
+    }
 }
 
 /// An instrument: its name, its unit as UCUM writes it, and what it says.

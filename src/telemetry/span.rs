@@ -79,7 +79,7 @@ impl DeliverySpan {
         let created_in = remote(&TraceContext::of_event(event.headers.as_deref()));
         let tracer = global::tracer(names::SCOPE);
         let mut builder = tracer
-            .span_builder(format!("{} {}", names::DELIVER, event.stream))
+            .span_builder(names::delivery_span(&event.stream))
             .with_kind(SpanKind::Consumer)
             .with_attributes([
                 KeyValue::new(key::MESSAGING_SYSTEM, names::SYSTEM),

@@ -31,6 +31,7 @@ mod pipeline;
 mod pooler;
 mod process;
 mod readme;
+mod reference;
 mod registry;
 mod requirements;
 mod secrets;

@@ -1,10 +1,8 @@
 //! The examples of the README and of docs/ as they stand: what they show runs, and what they list is complete.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use lanekeeper_config::Config;
-use lanekeeper_postgres::migrate::schema;
 use lanekeeper_postgres::subscription::apply;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use lanekeeper_subscription::SubscriptionFile;
@@ -16,7 +14,6 @@ use crate::support::TestDb;
 
 const README: &str = include_str!("../../README.md");
 const HOOKS: &str = include_str!("../../docs/hooks.md");
-const OPERATIONS: &str = include_str!("../../docs/operations.md");
 const PRODUCERS: &str = include_str!("../../docs/producers.md");
 const SUBSCRIPTIONS: &str = include_str!("../../docs/subscriptions.md");
 
@@ -236,57 +233,6 @@ fn the_table_of_a_subscriptions_keys_is_complete() {
     }
     let known: BTreeSet<&str> = known.iter().map(String::as_str).collect();
     assert_eq!(table, known);
-}
-
-#[test]
-fn the_configuration_table_has_every_key_with_its_default() {
-    let cell = |text: &str| text.trim_matches('`').to_owned();
-    let table: BTreeMap<_, _> = rows(section(OPERATIONS, "Configuration"))
-        .into_iter()
-        .map(|row| (cell(row[0]), cell(row[1])))
-        .collect();
-    let defaults: BTreeMap<_, _> = Config::default()
-        .effective()
-        .into_iter()
-        .map(|setting| (setting.key, setting.value.unwrap_or_default()))
-        .collect();
-    assert_eq!(table, defaults);
-}
-
-#[test]
-fn the_sqlstates_that_the_schema_raises_are_those_marked_as_raised() {
-    let documented: BTreeSet<_> = rows(section(PRODUCERS, "Refusals"))
-        .into_iter()
-        .filter(|row| row[0].starts_with("`LK") && row[2] == "yes")
-        .map(|row| row[0].trim_matches('`').to_owned())
-        .collect();
-    let mut raised = BTreeSet::new();
-    for file in schema::files() {
-        let codes = file.text.split("ERRCODE = '").skip(1);
-        raised.extend(codes.filter_map(|rest| Some(rest.split_once('\'')?.0.to_owned())));
-    }
-    // Others are Postgres' own, and mean here what they mean there.
-    raised.retain(|code: &String| code.starts_with("LK"));
-    assert_eq!(documented, raised);
-}
-
-#[tokio::test]
-async fn the_commands_are_those_that_the_program_has() {
-    let ran = run(&["--help"], &[], "").await;
-    let (_, commands) = ran.stdout.split_once("Commands:\n").unwrap();
-    let (commands, _) = commands.split_once("\n\n").unwrap();
-    let program: BTreeSet<_> = commands
-        .lines()
-        // Deeper ones continue a description.
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|name| *name != "help")
-        .collect();
-    let documented: BTreeSet<_> = rows(section(OPERATIONS, "Commands"))
-        .into_iter()
-        .map(|row| row[0].trim_matches('`'))
-        .collect();
-    assert_eq!(documented, program);
 }
 
 #[tokio::test]

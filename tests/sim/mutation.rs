@@ -155,7 +155,7 @@ fn a_requeued_dead_letter_without_its_place() {
     let mutation = Mutation {
         function: "requeue_dead_letters",
         texts: &[(
-            "CASE WHEN p_at_end THEN v_newest ELSE v_letter.seq - 1 END",
+            "CASE WHEN p_at_end THEN v_newest ELSE v_dead.seq - 1 END",
             "v_newest",
         )],
         says: "lane 0 is at",

@@ -21,12 +21,11 @@
 //! frequent.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use lanekeeper_fault::Mutation;
-use lanekeeper_postgres::claim::Bound;
 use lanekeeper_postgres::first_token::{FirstToken, FirstTokens, first_tokens};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -49,70 +48,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const DUE_TIME_MARGIN: SignedDuration = SignedDuration::from_secs(5);
 /// Transaction ids that are remembered.
 const SAMPLES_MAX: usize = 64;
-
-/// The result of the last scan.
-#[derive(Debug)]
-pub struct BackstopResult {
-    /// Increases with each scan.
-    pub number: u64,
-    first: HashMap<i32, Bound>,
-    low_water_marks: HashMap<i32, Timestamp>,
-    /// After that, claim scans start from the beginning themselves.
-    valid_until: Instant,
-}
-
-impl BackstopResult {
-    /// The first ready entry of a route, if it has any.
-    pub fn first(&self, route: i32) -> Option<Bound> {
-        self.first.get(&route).copied()
-    }
-
-    /// The routes whose low-water mark is known, each with its mark.
-    pub fn low_water_marks(&self) -> impl Iterator<Item = (i32, Timestamp)> {
-        self.low_water_marks
-            .iter()
-            .map(|(route, mark)| (*route, *mark))
-    }
-
-    #[cfg(test)]
-    pub fn of(number: u64, first: HashMap<i32, Bound>) -> Arc<Self> {
-        Arc::new(Self {
-            number,
-            first,
-            low_water_marks: HashMap::new(),
-            valid_until: Instant::now() + INTERVAL,
-        })
-    }
-}
-
-/// The result of the last scan, for the claims of all connections.
-#[derive(Debug, Default)]
-pub struct Backstop(Mutex<Option<Arc<BackstopResult>>>);
-
-impl Backstop {
-    /// `None` if scans fail or take long.
-    pub fn latest(&self) -> Option<Arc<BackstopResult>> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.clone()
-            .filter(|seen| Instant::now() < seen.valid_until)
-    }
-
-    fn set(
-        &self,
-        first: HashMap<i32, Bound>,
-        low_water_marks: HashMap<i32, Timestamp>,
-        valid_until: Instant,
-    ) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = seen.as_ref().map_or(1, |seen| seen.number + 1);
-        *seen = Some(Arc::new(BackstopResult {
-            number,
-            first,
-            low_water_marks,
-            valid_until,
-        }));
-    }
-}
 
 /// The low-water mark of each route: no entry below it exists or can appear.
 #[derive(Debug, Default)]

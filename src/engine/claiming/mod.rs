@@ -16,7 +16,8 @@
 //! |---|---|
 //! | [`claimer`] | a lane connection and its loop: claim, fetch, hand lanes to tasks, settle |
 //! | [`scan`] | when a connection scans next, and where each route's scan starts |
-//! | [`backstop`] | finds entries that became visible behind the scan starts |
+//! | [`backstop`], [`backstop_result`] | finds entries that became visible behind the scan starts |
+//! | [`request`] | what held lanes and their connection send each other |
 //! | [`route`] | the subscriptions that this worker delivers |
 //! | [`slots`] | how many lanes the worker holds, and which |
 //! | [`rate_control`] | how many lanes of a route under a rate limit are claimed |
@@ -46,8 +47,10 @@
 //! | a ready entry was replaced between scan and lock | the entry is not at its ctid: the lane is looked up by key or released |
 
 pub mod backstop;
+pub mod backstop_result;
 pub mod claimer;
 pub mod rate_control;
+pub mod request;
 mod reserve;
 pub mod route;
 pub mod scan;
@@ -59,7 +62,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lanekeeper_limit::Limiter;
 use tokio::sync::watch;
 
-use self::backstop::Backstop;
+use self::backstop_result::Backstop;
 use self::rate_control::Counts;
 use self::reserve::reserve;
 use self::route::{Route, RouteTable};

@@ -21,7 +21,7 @@ use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::claim::{Bound, RouteState, RouteWalk};
 use tokio::time::Instant;
 
-use crate::claiming::backstop::BackstopResult;
+use crate::claiming::backstop_result::BackstopResult;
 use crate::claiming::route::Route;
 use crate::claiming::slots::Slots;
 use crate::settings::WorkerSettings;

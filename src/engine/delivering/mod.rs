@@ -19,6 +19,7 @@
 //! | [`handler_lane`] | a connection that runs lanes whose handler writes to this Postgres: exactly once |
 //! | [`progress`] | what a verdict does to a lane's progress; no I/O |
 //! | [`coalesce`] | which events of a batch are delivered |
+//! | [`event`] | the event that a destination gets |
 //! | [`retry`] | when a failed head is tried again |
 //! | [`budget`] | how much memory events may take |
 //! | [`sent_messages`] | what adapters remember of messages that they sent |
@@ -36,6 +37,7 @@
 pub mod adapter_lane;
 pub mod budget;
 pub mod coalesce;
+pub mod event;
 pub mod handler;
 pub mod handler_lane;
 pub mod progress;
@@ -48,8 +50,7 @@ use lanekeeper_limit::Limiter;
 use tokio::sync::Semaphore;
 
 use self::budget::{Allowance, Budget};
-use crate::peers::control;
-use crate::settings::WorkerSettings;
+use crate::settings::{TICK, WorkerSettings};
 
 /// What the lanes of one worker share while they deliver: memory, limits, and the one permit for suspected
 /// poison events.
@@ -74,7 +75,7 @@ impl Delivering {
                 settings.breaker,
                 worker_id,
                 // As far apart as two heartbeats may be.
-                settings.heartbeat + control::TICK,
+                settings.heartbeat + TICK,
             ),
             suspected_poison: Arc::new(Semaphore::new(1)),
         }

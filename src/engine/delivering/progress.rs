@@ -267,6 +267,21 @@ impl Progress {
         }
     }
 
+    /// Exhausts the head if it was charged `max_crashes` crashes: whatever delivers it seems to die of it.
+    pub fn exhaust_if_crashed(
+        &mut self,
+        max_crashes: i32,
+        seq: i64,
+        day: Date,
+        subscription: &Subscription,
+    ) -> Option<Judgement> {
+        let crashes = self.crashes;
+        (crashes >= max_crashes).then(|| {
+            let error = format!("{crashes} workers died while they held this event");
+            self.exhaust(seq, day, error, subscription)
+        })
+    }
+
     /// The head is not tried again. A requeued dead letter becomes a dead letter again, whatever the subscription's
     /// policy: it was kept once, and the log may no longer have it.
     pub fn exhaust(

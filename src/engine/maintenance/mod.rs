@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`rounds`] | retention, and finishing changes of subscriptions |
 //! | [`archive`] | writes days of the log to files before they are dropped |
+//! | [`figures`] | the last figures of `statistics` |
 //! | [`statistics`] | lag and lane states for metrics, read by one worker for all |
 //! | [`gauges`] | metrics that are read on request |
 //! | [`health`] | what liveness and readiness probes ask |
@@ -23,6 +24,7 @@
 //! | a day cannot be archived | it stays in Postgres and is tried again |
 
 pub mod archive;
+pub mod figures;
 pub mod gauges;
 pub mod health;
 pub mod lifecycle;
@@ -33,8 +35,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Mutex;
 
+use self::figures::Statistics;
 use self::health::Health;
-use self::statistics::Statistics;
 
 /// What a worker knows of itself and of the subscriptions, and the lock of its retention rounds.
 #[derive(Debug, Default)]

@@ -20,19 +20,19 @@ use tokio::time::Instant;
 use tokio_postgres::GenericClient;
 
 /// A backend that exists this long after it was terminated is logged.
-const SLOW: Duration = Duration::from_secs(1);
+const WARN_AFTER: Duration = Duration::from_secs(1);
 
 struct Entry {
     backend: Backend,
-    told: Told,
+    termination: Termination,
 }
 
 #[derive(Clone, Copy)]
-enum Told {
-    NotYet,
+enum Termination {
+    Pending,
     At(Instant),
     /// Long ago; the log has a warning.
-    InVain,
+    Logged,
 }
 
 #[derive(Default)]
@@ -46,8 +46,11 @@ impl AbandonedBackends {
     }
 
     pub fn enter(&self, backend: Backend) {
-        let told = Told::NotYet;
-        self.entries().push(Entry { backend, told });
+        let termination = Termination::Pending;
+        self.entries().push(Entry {
+            backend,
+            termination,
+        });
     }
 
     pub fn is_empty(&self) -> bool {
@@ -70,7 +73,7 @@ impl AbandonedBackends {
         entries.retain(|entry| !gone(&entry.backend));
         for entry in entries.iter_mut() {
             if there.contains(&entry.backend) {
-                entry.was_told();
+                entry.was_terminated();
             }
         }
         Ok(())
@@ -78,17 +81,17 @@ impl AbandonedBackends {
 }
 
 impl Entry {
-    fn was_told(&mut self) {
-        match self.told {
-            Told::NotYet => self.told = Told::At(Instant::now()),
-            Told::At(at) if at.elapsed() >= SLOW => {
-                self.told = Told::InVain;
+    fn was_terminated(&mut self) {
+        match self.termination {
+            Termination::Pending => self.termination = Termination::At(Instant::now()),
+            Termination::At(at) if at.elapsed() >= WARN_AFTER => {
+                self.termination = Termination::Logged;
                 tracing::warn!(
                     backend_pid = self.backend.pid,
                     "an abandoned connection does not end at the server; its lanes wait until it does"
                 );
             }
-            Told::At(_) | Told::InVain => {}
+            Termination::At(_) | Termination::Logged => {}
         }
     }
 }

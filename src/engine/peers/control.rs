@@ -60,10 +60,9 @@ use crate::delivering::handler::Destination;
 use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::maintenance::rounds;
 use crate::peers::lock_table::Division;
+use crate::settings::TICK;
 use crate::shared::Shared;
 
-/// Between two checks for dead connections; half of the time that recovery may take.
-pub const TICK: Duration = Duration::from_millis(500);
 /// How long the control connection may take to answer before it is abandoned.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a tick waits for the liveness lock, so that it is taken as soon as it is free.
@@ -189,7 +188,7 @@ async fn divide_lock_table(
             shared.settings.heartbeat + TICK,
             shared.claiming.max_lanes(),
         );
-        shared.claiming.set_max_lanes(division.look(
+        shared.claiming.set_max_lanes(division.update(
             Instant::now(),
             heartbeat,
             entries,

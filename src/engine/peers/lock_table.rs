@@ -48,7 +48,7 @@ pub struct Division {
 impl Division {
     /// The lanes that it may hold from `now` on; before, they were `now_most`. All other workers compute theirs within
     /// `heartbeat`.
-    pub fn look(
+    pub fn update(
         &mut self,
         now: Instant,
         heartbeat: Duration,
@@ -103,7 +103,7 @@ mod tests {
         let mut most = lanes_of_newcomer(DEFAULT, 0);
         let mut after = |seconds, replicas| {
             let now = began + Duration::from_secs(seconds);
-            most = division.look(now, heartbeat, DEFAULT, replicas, most);
+            most = division.update(now, heartbeat, DEFAULT, replicas, most);
             most
         };
         assert_eq!(after(0, 1), 266);

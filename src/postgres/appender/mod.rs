@@ -1,10 +1,14 @@
-//! Appends of many callers, gathered: what arrives while transactions are under way goes with the next.
+//! Appends of many callers share transactions: calls that arrive while a transaction is under way go with the next.
 //!
-//! A transaction costs the server more than an event does, so many callers at once are served several times as fast, and
-//! one alone as fast as before: nobody is waited for. A call is all or none, and no other call's fate is its own: where one
-//! of a group is refused, the halves are tried. A transaction waits for no session for long: calls to one that
-//! somebody else keeps open are told apart, one of them waits for it on a connection of its own, and the rest go together
-//! when that one is done.
+//! A transaction costs the server more than an event does, so many concurrent callers are served several times as
+//! fast, and a single caller as fast as before.
+//!
+//! At most two transactions are under way; what arrives meanwhile goes with the next. A transaction waits for no
+//! further call, and each call stays all or nothing: if one of a group is refused, the halves are tried. A
+//! transaction waits 50 ms for a session at most. It takes its sessions in one order; if it meets a bulk call over
+//! sessions that both create, those 50 ms end the circle. Calls to a session that another transaction keeps open are
+//! separated: one of them waits for it, on a connection that the others can spare, and the rest are batched when that
+//! one is done.
 
 mod flight;
 mod gate;

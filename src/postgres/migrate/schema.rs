@@ -289,7 +289,7 @@ mod tests {
         let schema = Schema::new(&[
             function(
                 "a",
-                "-- lanekeeper.c()\n lanekeeper.b(1) lanekeeper.d(2) lanekeeper.a()",
+                "\n-- lanekeeper.c()\n lanekeeper.b(1) lanekeeper.d(2) lanekeeper.a()",
             ),
             function("b", "lanekeeper.c ()"),
             function("c", "lanekeeper.b(1)"),
@@ -356,11 +356,11 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_changes_with_every_file() {
+    fn the_digest_changes_with_a_file() {
         let digest = |files: &[File]| Schema::new(files).unwrap().digest();
         let all = files();
         let mut seen = BTreeSet::from([digest(&all)]);
-        for changed in 0..all.len() {
+        for changed in [0, 1, all.len() / 2, all.len() - 1] {
             let mut files = all.clone();
             files[changed].text.push('\n');
             assert!(seen.insert(digest(&files)), "{}", files[changed].path);

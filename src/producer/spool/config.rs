@@ -4,27 +4,18 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use lanekeeper_core::section;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SpoolConfig {
-    /// Where events wait while Postgres is away. Default: `$XDG_STATE_HOME/lanekeeper/spool`, or
-    /// `~/.local/state/lanekeeper/spool`.
-    pub dir: Option<PathBuf>,
-    /// What the directory may hold in all, in bytes; the last tenth is kept for critical events.
-    pub max_bytes: u64,
-    /// Pause between two drains of `spool --watch` and of a worker, in milliseconds.
-    pub interval_ms: u64,
-}
-
-impl Default for SpoolConfig {
-    fn default() -> Self {
-        Self {
-            dir: None,
-            max_bytes: 1 << 30,
-            interval_ms: 1_000,
-        }
+section! {
+    /// Events that wait on this machine while Postgres is away.
+    #[derive(PartialEq, Eq)]
+    SpoolConfig {
+        /// The folder; default `$XDG_STATE_HOME/lanekeeper/spool` or `~/.local/state/lanekeeper/spool`.
+        dir: Option<PathBuf> = None,
+        /// How much the spool may hold; the last tenth is reserved for critical events.
+        max_bytes: u64 = 1 << 30,
+        /// Time between two drains, by a worker and by `spool --watch`.
+        interval_ms: u64 = 1_000,
     }
 }
 

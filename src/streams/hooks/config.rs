@@ -2,42 +2,30 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use lanekeeper_core::section;
 
 use super::event_type::{MAPPED, UNKNOWN};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct HookConfig {
-    /// Internal event types that are stored; `unknown` stands for every type without a mapping.
-    /// Default: all but `session_end`.
-    pub allow: Vec<String>,
-    /// Replace e-mail addresses in payloads by `[email]` before anything is stored.
-    pub redact_emails: bool,
-    /// Budget for reaching Postgres, in milliseconds; after it the call goes to the spool.
-    pub timeout_ms: u64,
-    /// How long to wait for the next byte on stdin, in milliseconds. A CLI that never closes the
-    /// pipe must not hang the hook.
-    pub stdin_timeout_ms: u64,
-    /// Bytes read of one call; what comes after is left out, and the event says so.
-    pub max_input_bytes: usize,
-}
-
-impl Default for HookConfig {
-    fn default() -> Self {
-        Self {
-            allow: MAPPED
-                .iter()
-                .copied()
-                .filter(|name| *name != "session_end")
-                .chain([UNKNOWN])
-                .map(String::from)
-                .collect(),
-            redact_emails: true,
-            timeout_ms: 300,
-            stdin_timeout_ms: 1_000,
-            max_input_bytes: 64 << 20,
-        }
+section! {
+    /// `lanekeeper hook`, which agent CLIs call.
+    #[derive(PartialEq, Eq)]
+    HookConfig {
+        /// Event types that are stored; `unknown` stands for every unmapped one.
+        allow: Vec<String> = MAPPED
+            .iter()
+            .copied()
+            .filter(|name| *name != "session_end")
+            .chain([UNKNOWN])
+            .map(String::from)
+            .collect(),
+        /// Whether e-mail addresses are replaced by `[email]` before anything is stored.
+        redact_emails: bool = true,
+        /// How long a hook call may spend on Postgres; after that the call goes to the spool.
+        timeout_ms: u64 = 300,
+        /// How long a hook call waits for the next byte on standard input.
+        stdin_timeout_ms: u64 = 1_000,
+        /// How much is read of one call; the rest is left out, and the event says so.
+        max_input_bytes: usize = 64 << 20,
     }
 }
 

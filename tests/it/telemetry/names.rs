@@ -1,11 +1,7 @@
-//! The names of docs/observability.md and of the semantic conventions.
-
-use std::collections::BTreeSet;
+//! The names of the semantic conventions.
 
 use lanekeeper_telemetry::names::{self, key};
 use opentelemetry_semantic_conventions::{attribute, metric};
-
-use crate::document::{repository, rows, section};
 
 #[test]
 fn names_that_the_semantic_conventions_know_are_theirs() {
@@ -46,23 +42,4 @@ fn names_that_the_semantic_conventions_know_are_theirs() {
             "{instrument:?}"
         );
     }
-}
-
-#[test]
-fn the_documentation_lists_every_instrument_with_its_unit() {
-    let text = std::fs::read_to_string(repository("docs/observability.md")).unwrap();
-    let listed: BTreeSet<_> = rows(section(&text, "Metrics"))
-        .iter()
-        .map(|row| {
-            (
-                row[0].trim_matches('`').to_owned(),
-                row[1].trim_matches('`').to_owned(),
-            )
-        })
-        .collect();
-    let known: BTreeSet<_> = names::INSTRUMENTS
-        .iter()
-        .map(|known| (known.name.to_owned(), known.unit.to_owned()))
-        .collect();
-    assert_eq!(listed, known);
 }

@@ -61,7 +61,7 @@ use tokio::time::Instant;
 
 use super::held::Held;
 use super::{Session, SessionError};
-use crate::claiming::claimer::Batch;
+use crate::claiming::request::{Batch, INLINE_BYTES};
 use crate::claiming::route::RouteTable;
 use crate::claiming::slots::Slots;
 use crate::delivering::adapter_lane::{self, Lane, LaneContext};
@@ -71,9 +71,6 @@ use crate::shared::random;
 use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::claim::{self, Claim, Claimed, ClaimedLane, RouteWalk};
 use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
-
-/// Payloads up to this size are fetched with their batch; larger ones are read when their turn comes.
-pub const INLINE_BYTES: i32 = 4096;
 
 /// The smallest number of lanes that share a task. If a delivery takes microseconds, a task per lane and waking it
 /// from another thread would cost more than the delivery.

@@ -90,7 +90,7 @@ impl Holdings {
         }
     }
 
-    pub fn suspect(&mut self, lane_id: i64, claim_id: i64) {
+    pub fn set_suspected_poison(&mut self, lane_id: i64, claim_id: i64) {
         if let Some(held) = self.lanes.get_mut(&lane_id) {
             self.finished_claims
                 .extend(held.suspect_claim.replace(claim_id));

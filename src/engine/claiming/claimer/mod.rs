@@ -30,23 +30,21 @@ mod size;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::{Client, Statement};
 
-pub use self::claim_lanes::INLINE_BYTES;
 use lanekeeper_fault::CrashPoint;
-use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::lane_connection::{self, OpenError, Opened};
-use lanekeeper_postgres::settle::{self, Settled, Settlement};
+use lanekeeper_postgres::settle;
 use lanekeeper_postgres::{ErrorClass, StoreError, claim, fetch, worker};
 use lanekeeper_telemetry::instruments::Cause;
 
 use self::held::Holdings;
 use self::size::ClaimSize;
+use crate::claiming::request::{Batch, Reply, Request};
 use crate::claiming::scan::{Kind, Scans};
-use crate::delivering::budget::{Budget, BudgetReservation};
 use crate::peers::lock_validity::LockValidity;
 use crate::shared::{Shared, random};
 
@@ -54,47 +52,6 @@ use crate::delivering::adapter_lane::LaneContext;
 
 /// Between two attempts to open the connection.
 const REOPEN_DELAY: Duration = Duration::from_millis(250);
-
-/// A request of a lane to its connection. Each held lane has at most one outstanding, which bounds the channel.
-pub enum Request {
-    Settle {
-        settlement: Box<Settlement>,
-        subscription_id: i32,
-        /// Whether this connection scans when the delay is over.
-        punctual: bool,
-        reply: oneshot::Sender<Reply>,
-    },
-    SuspectedPoison {
-        lane_id: i64,
-        version: i64,
-        crashes: i32,
-        reply: oneshot::Sender<bool>,
-    },
-}
-
-/// The result of a settlement; with [`Settled::More`], the lane's next events.
-pub struct Reply {
-    pub settled: Settled,
-    pub batch: Batch,
-}
-
-/// A lane's next events, with the memory that they take until they are delivered.
-#[derive(Default)]
-pub struct Batch {
-    pub events: Vec<FetchedEvent>,
-    /// `None` if there are no bytes to count.
-    pub reservation: Option<BudgetReservation>,
-}
-
-impl Batch {
-    fn new(events: Vec<FetchedEvent>, budget: &Arc<Budget>) -> Self {
-        let bytes = events.iter().map(FetchedEvent::memory).sum();
-        Self {
-            reservation: (bytes > 0).then(|| budget.take(bytes)),
-            events,
-        }
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 enum SessionError {

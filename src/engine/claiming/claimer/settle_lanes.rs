@@ -101,7 +101,8 @@ impl Session<'_> {
                     crashes,
                     reply,
                 } => {
-                    self.suspect(lane_id, version, crashes).await?;
+                    self.record_suspected_poison(lane_id, version, crashes)
+                        .await?;
                     routes = self.shared.claiming.routes();
                     // The lane may be gone by now; then nothing needs the answer.
                     let _ = reply.send(true);
@@ -245,7 +246,7 @@ impl Session<'_> {
             }
         }
         if made_room > 0 {
-            self.size.let_go(made_room);
+            self.size.released(made_room);
             self.shared.claiming.made_room();
         }
         let mut batches = if more.is_empty() {
@@ -268,7 +269,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn suspect(
+    async fn record_suspected_poison(
         &mut self,
         lane_id: i64,
         version: i64,
@@ -282,7 +283,7 @@ impl Session<'_> {
         )
         .await?;
         CrashPoint::SuspectRecorded.pass();
-        self.holdings.suspect(lane_id, claim_id);
+        self.holdings.set_suspected_poison(lane_id, claim_id);
         Ok(())
     }
 

@@ -23,7 +23,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_millis(100);
 pub struct ClaimSize {
     lanes: usize,
     since: Instant,
-    let_go: usize,
+    released: usize,
 }
 
 impl ClaimSize {
@@ -31,7 +31,7 @@ impl ClaimSize {
         Self {
             lanes: USUAL,
             since: Instant::now(),
-            let_go: 0,
+            released: 0,
         }
     }
 
@@ -41,8 +41,8 @@ impl ClaimSize {
         self.lanes.min(fitting.max(USUAL))
     }
 
-    pub fn let_go(&mut self, lanes: usize) {
-        self.let_go += lanes;
+    pub fn released(&mut self, lanes: usize) {
+        self.released += lanes;
     }
 
     /// Adapts the size to the release rate since the last measurement; for a while the old size counts for half.
@@ -52,7 +52,7 @@ impl ClaimSize {
         if time < MEASURED_OVER {
             return;
         }
-        let pace = self.let_go as f64 * SPAN.as_secs_f64() / time.as_secs_f64();
+        let pace = self.released as f64 * SPAN.as_secs_f64() / time.as_secs_f64();
         // In range, because it is clamped.
         let pace = pace.clamp(USUAL as f64, share.clamp(USUAL, MOST) as f64) as usize;
         self.lanes = if time < FORGOTTEN_AFTER {
@@ -61,7 +61,7 @@ impl ClaimSize {
             pace
         };
         self.since = now;
-        self.let_go = 0;
+        self.released = 0;
     }
 }
 
@@ -69,8 +69,8 @@ impl ClaimSize {
 mod tests {
     use super::*;
 
-    fn after(size: &mut ClaimSize, millis: u64, let_go: usize, share: usize) -> usize {
-        size.let_go(let_go);
+    fn after(size: &mut ClaimSize, millis: u64, released: usize, share: usize) -> usize {
+        size.released(released);
         let now = size.since + Duration::from_millis(millis);
         size.measure(now, share);
         size.lanes

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::read::{Unread, read_dead_letter};
-use crate::claiming::claimer::Request;
+use crate::claiming::request::Request;
 use crate::delivering::budget::BudgetReservation;
 use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::peers::lock_validity::LockValidity;

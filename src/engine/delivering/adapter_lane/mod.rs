@@ -45,8 +45,8 @@ use lanekeeper_core::adapter::{Adapter, Verdict};
 use lanekeeper_fault::CrashPoint;
 
 use self::limits::QueuePosition;
-use crate::claiming::claimer::{Batch, Reply, Request};
 use crate::claiming::rate_control::LaneSlot;
+use crate::claiming::request::{Batch, Reply, Request};
 use crate::claiming::route::Route;
 use crate::delivering::coalesce::{Step, plan};
 use crate::delivering::handler::Destination;
@@ -291,12 +291,12 @@ impl Runner<'_> {
             return Ending::Stopped(Stop::new(Operation::Yield));
         }
         let (seq, day) = (fetched.seq, fetched.day);
-        let crashes = self.progress.crashes;
-        if crashes >= self.context.shared.settings.max_crashes {
-            let error = format!("{crashes} workers died while they held this event");
-            let judgement = self
-                .progress
-                .exhaust(seq, day, error, &self.route.subscription);
+        if let Some(judgement) = self.progress.exhaust_if_crashed(
+            self.context.shared.settings.max_crashes,
+            seq,
+            day,
+            &self.route.subscription,
+        ) {
             return self.ending(judgement).await;
         }
         let _alone = if self.progress.is_suspected_poison() {

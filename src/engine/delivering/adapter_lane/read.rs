@@ -3,19 +3,19 @@
 //!
 //! Every read has a time-out: a pooled connection that hangs must not hold the lane (I13).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_core::event::Event;
 use lanekeeper_postgres::ErrorClass;
-use lanekeeper_postgres::fetch::{self, FetchedEvent};
+use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::letter::{self, RequeuedLetter};
 use lanekeeper_postgres::settle::Operation;
 use tokio::time::timeout;
 
 use super::{Ending, Runner};
-use crate::claiming::claimer::INLINE_BYTES;
+use crate::claiming::request::INLINE_BYTES;
 use crate::delivering::budget::PayloadReservation;
+use crate::delivering::event::{event_of, large_payload};
 use crate::delivering::progress::Stop;
 
 /// The time-out of a read over the pool, to which a second is added for each `READ_BYTES_PER_S`.
@@ -82,21 +82,13 @@ impl Runner<'_> {
     }
 
     /// The event for the adapter. A payload that was not fetched is read now.
-    pub(super) async fn event(&self, fetched: FetchedEvent) -> Result<Event, Unread> {
-        let payload = match fetched.payload {
+    pub(super) async fn event(&self, mut fetched: FetchedEvent) -> Result<Event, Unread> {
+        let payload = match fetched.payload.take() {
             Some(payload) => payload,
             None => Box::pin(self.large_payload(&fetched)).await?,
         };
-        Ok(Event {
-            message_id: fetched.message_id,
-            stream: Arc::clone(&self.route.subscription.stream),
-            session: Arc::clone(&self.claimed.session),
-            seq: fetched.seq,
-            event_type: fetched.event_type,
-            created_at: fetched.created_at,
-            payload,
-            headers: fetched.headers,
-        })
+        let stream = &self.route.subscription.stream;
+        Ok(event_of(fetched, payload, stream, &self.claimed.session))
     }
 
     /// Reads a payload over the pool, so that no lane connection waits for it.
@@ -110,15 +102,8 @@ impl Runner<'_> {
         })?;
         let more = u64::try_from(event.size).unwrap_or(0) / READ_BYTES_PER_S;
         let limit = READ_WITHIN + Duration::from_secs(more);
-        let reading = async {
-            match self.progress.head_dead_letter() {
-                Some(dead_id) => letter::payload(&**client, dead_id).await,
-                None => {
-                    let session_id = self.claimed.session_id;
-                    fetch::payload(&**client, session_id, event.seq, event.day).await
-                }
-            }
-        };
+        let dead_letter = self.progress.head_dead_letter();
+        let reading = large_payload(&**client, self.claimed.session_id, event, dead_letter);
         timeout(limit, reading)
             .await
             .map_err(|_| {

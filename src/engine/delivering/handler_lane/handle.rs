@@ -1,7 +1,6 @@
 //! One event in one transaction: effect and settlement commit together (A9), a requeued dead letter's too.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 
 use futures_util::{FutureExt, TryFutureExt};
 use lanekeeper_core::adapter::{Delivery, Verdict};
@@ -13,13 +12,14 @@ use super::answer::{SessionError, answer, ended};
 use super::{INLINE_BYTES, Session};
 use crate::claiming::route::Route;
 use crate::delivering::budget::PayloadReservation;
+use crate::delivering::event::{event_of, large_payload};
 use crate::delivering::handler::{Handler, HandlerError};
 use crate::delivering::progress::{Judgement, Progress, Stop};
 use crate::shared::random;
 #[cfg(feature = "crash-points")]
 use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::claim::ClaimedLane;
-use lanekeeper_postgres::fetch::{self, FetchedEvent};
+use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::settle::{self, Operation, Settled};
 use lanekeeper_postgres::{ErrorClass, StoreError, letter};
 use lanekeeper_telemetry::Tracing;
@@ -79,12 +79,9 @@ impl Session<'_> {
     ) -> Result<Option<Stop>, SessionError> {
         let subscription = &route.subscription;
         let (seq, day) = (fetched.seq, fetched.day);
-        if progress.crashes >= self.shared.settings.max_crashes {
-            let error = format!(
-                "{} workers died while they held this event",
-                progress.crashes
-            );
-            return Ok(stop(progress.exhaust(seq, day, error, subscription)));
+        let max_crashes = self.shared.settings.max_crashes;
+        if let Some(judgement) = progress.exhaust_if_crashed(max_crashes, seq, day, subscription) {
+            return Ok(stop(judgement));
         }
         let Ok(_reservation) = self.reserve_payload(&fetched).await? else {
             return Ok(Some(Stop::new(Operation::Release)));
@@ -225,34 +222,19 @@ impl Session<'_> {
         &self,
         lane: &ClaimedLane,
         route: &Route,
-        fetched: FetchedEvent,
-        letter: Option<i64>,
+        mut fetched: FetchedEvent,
+        dead_letter: Option<i64>,
     ) -> Result<Event, SessionError> {
-        let payload = match fetched.payload {
+        let payload = match fetched.payload.take() {
             Some(payload) => payload,
             None => {
-                let reading = async {
-                    match letter {
-                        Some(dead_id) => letter::payload(&self.client, dead_id).await,
-                        None => {
-                            let (seq, day) = (fetched.seq, fetched.day);
-                            fetch::payload(&self.client, lane.session_id, seq, day).await
-                        }
-                    }
-                };
+                let session_id = lane.session_id;
+                let reading = large_payload(&self.client, session_id, &fetched, dead_letter);
                 answer(self.shared, reading).await?
             }
         };
-        Ok(Event {
-            message_id: fetched.message_id,
-            stream: Arc::clone(&route.subscription.stream),
-            session: Arc::clone(&lane.session),
-            seq: fetched.seq,
-            event_type: fetched.event_type,
-            created_at: fetched.created_at,
-            payload,
-            headers: fetched.headers,
-        })
+        let stream = &route.subscription.stream;
+        Ok(event_of(fetched, payload, stream, &lane.session))
     }
 }
 

@@ -15,12 +15,44 @@
 //! | `session_end` (where `hook.allow` names it) | the session and its turn are over |
 //! | all | native id, CLI, host, folder, model, transcript, last activity, as far as they are there |
 //!
-//! Invariants:
-//! - Instants are the log's: `created_at`, Postgres' clock at the append. An event that waited in a
-//!   spool counts when it arrived; its headers say when it was emitted.
-//! - What a subagent reports under its parent's id is activity: it has a transcript, prompts and
-//!   turns of its own, which are not the session's.
-//! - A payload that lacks what its type must have ends with its error recorded, and the lane goes on.
+//! An event that waited in a spool counts when it arrived; its headers say when it was emitted. What a subagent
+//! reports under its parent's id is activity: it has a transcript, prompts and turns of its own. A payload that lacks
+//! what its type must have ends with its error recorded, and the lane goes on.
+//!
+//! Decisions:
+//!
+//! - **A subscription like any other**, named `registry`, with an adapter of the same name that is reserved for it.
+//!   Claims, retries, coalescing, takeover, pausing and all views work on it without special cases. `apply` refuses
+//!   files that name it, and neither removes it nor counts it as unlisted. If a user already has a subscription of
+//!   that name, it goes on, and the registry stays off and says so.
+//! - **Workers install it** when they start, by the steps of a plan under the lock of `apply`, and not a migration: a
+//!   subscription that nobody delivers would keep the log from being dropped, and a program that embeds the engine,
+//!   or a worker of the last release during an upgrade, cannot deliver it. `worker.registry = false` removes it. The
+//!   last start decides, so a fleet with one configuration ends up with it; a marker in the database would need a
+//!   command of its own.
+//! - **It starts at the earliest event**, and the worker that installed it adds the lanes of existing sessions.
+//! - **It sees the eight mapped types**, tools included, and no unmapped one: some of those come with every chunk of
+//!   an answer. Of tool events that wait together the newest of each type is entered; while the worker keeps up, each
+//!   is.
+//! - **Its transactions are not flushed one by one** (`synchronous_commit` off, set in the statement that enters): a
+//!   crash of the server takes entry and settlement together, and the event comes again.
+//! - **The row is updated in place.** It is not on the path of an append, a claim or a fetch, and has one writer at a
+//!   time. A snapshot that is held long costs its busiest sessions dead versions and nothing else.
+//! - **Exhausted events are dropped with their error**, not dead-lettered: a dead letter would be a copy of a prompt
+//!   that outlives the log's retention. Only errors of the event itself (an unfit payload; SQLSTATE classes 22, 23,
+//!   54) are final; all others are retried.
+//! - **Instants are `created_at`**, Postgres' clock at the append (I6).
+//! - **An event that is already entered changes nothing** (`agent_session.seq`). Redelivery cannot cause it; it makes
+//!   a replay harmless. To rebuild the registry, delete its rows first.
+//! - **No foreign key** to `session`: adding one would wait for the open transactions of all producers. The function
+//!   that removes sessions removes their rows too.
+//!
+//! The turn: a prompt opens it; `agent_stop` closes it, also if its begin was not seen; events that stand in for a
+//! `Stop` cut it, which ends only an open turn. An `error` that a native event became because its payload was
+//! unreadable means to the turn what that event means. Codex names its turns: a prompt into the running turn begins
+//! none, and a late end of the turn before (Codex does not wait for `notify`) does not end the next. Claude Code's
+//! `prompt_id` and Cursor's `generation_id` are not used so: nothing says that they are the same at both ends of a
+//! turn.
 
 mod limits;
 pub mod observation;

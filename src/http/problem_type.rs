@@ -1,0 +1,68 @@
+//! Every type of problem that the API answers with. docs/reference/errors.md is made from this table.
+
+use axum::http::StatusCode;
+
+/// A type of problem: its code, its status and its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProblemType {
+    /// The last part of the problem's `type`.
+    pub code: &'static str,
+    pub status: StatusCode,
+    pub says: &'static str,
+}
+
+macro_rules! problem_types {
+    ($($(#[doc = $says:literal])+ $name:ident = $code:literal, $status:ident;)*) => {
+        $($(#[doc = $says])+ pub const $name: ProblemType = ProblemType {
+            code: $code,
+            status: StatusCode::$status,
+            says: concat!($($says),+),
+        };)*
+        /// All of them, by status.
+        pub const PROBLEM_TYPES: &[ProblemType] = &[$($name),*];
+    };
+}
+
+problem_types! {
+    /// The body did not arrive whole. Nothing was enqueued.
+    INCOMPLETE = "incomplete", BAD_REQUEST;
+    /// The request has no access token, or one that is not valid.
+    UNAUTHORIZED = "unauthorized", UNAUTHORIZED;
+    /// The access token does not allow this on this stream.
+    FORBIDDEN = "forbidden", FORBIDDEN;
+    /// There is nothing at this path, or no such stream or session to read.
+    NOT_FOUND = "not_found", NOT_FOUND;
+    /// The stream to append to does not exist.
+    UNKNOWN_STREAM = "unknown_stream", NOT_FOUND;
+    /// The path does not take this method.
+    METHOD_NOT_ALLOWED = "method_not_allowed", METHOD_NOT_ALLOWED;
+    /// The body did not arrive within `http.read_timeout_ms`. Nothing was enqueued.
+    TIMED_OUT = "incomplete", REQUEST_TIMEOUT;
+    /// The body is larger than `http.max_body_bytes`, or a payload larger than its stream's `max_payload_bytes`.
+    PAYLOAD_TOO_LARGE = "payload_too_large", PAYLOAD_TOO_LARGE;
+    /// The request is not of the expected form, or an argument is invalid.
+    INVALID = "invalid", UNPROCESSABLE_ENTITY;
+    /// The JSON has a number that Postgres cannot hold.
+    NUMBER_OUT_OF_RANGE = "number_out_of_range", UNPROCESSABLE_ENTITY;
+    /// The payload or the headers are not JSON.
+    NOT_JSON = "not_json", UNPROCESSABLE_ENTITY;
+    /// The JSON is nested deeper than Postgres can read.
+    TOO_DEEP = "too_deep", UNPROCESSABLE_ENTITY;
+    /// The JSON contains `\u0000`, which Postgres cannot store.
+    NUL_CHARACTER = "nul_character", UNPROCESSABLE_ENTITY;
+    /// The worker serves as many requests as it can. Nothing was done; repeat after `Retry-After`.
+    BUSY = "busy", TOO_MANY_REQUESTS;
+    /// The access token has sent more than its rate. Nothing was done; repeat after `Retry-After`.
+    RATE_LIMITED = "rate_limited", TOO_MANY_REQUESTS;
+    /// The worker failed at the request: the events may or may not have been appended. Repeat with the same message
+    /// ids or dedupe keys.
+    FAILED = "outcome_unknown", INTERNAL_SERVER_ERROR;
+    /// Postgres did not answer: the events may or may not have been appended. Repeat with the same message ids or
+    /// dedupe keys after `Retry-After`.
+    OUTCOME_UNKNOWN = "outcome_unknown", SERVICE_UNAVAILABLE;
+    /// Another transaction has held the session for longer than five seconds. Nothing was enqueued; repeat after
+    /// `Retry-After`.
+    SESSION_BUSY = "session_busy", SERVICE_UNAVAILABLE;
+    /// The worker cannot reach Postgres. Nothing was done; repeat after `Retry-After`.
+    UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE;
+}

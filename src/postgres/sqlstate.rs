@@ -1,0 +1,28 @@
+//! SQLSTATEs of the schema's own functions: class LK.
+
+macro_rules! sqlstates {
+    ($($(#[doc = $meaning:literal])+ $name:ident = $code:literal;)*) => {
+        $($(#[doc = $meaning])+ pub const $name: &str = $code;)*
+        /// Each code with its meaning, for docs/reference/errors.md. Those that no function raises are reserved.
+        pub const SQLSTATES: &[(&str, &str)] = &[$(($code, concat!($($meaning),+))),*];
+    };
+}
+
+sqlstates! {
+    /// The session accepts no more events at the moment.
+    SESSION_FULL = "LK001";
+    /// The session is closed.
+    SESSION_CLOSED = "LK002";
+    /// There is no such stream.
+    UNKNOWN_STREAM = "LK003";
+    /// The session is not at the version that the caller expects.
+    VERSION_CONFLICT = "LK004";
+    /// The payload is larger than the stream's `max_payload_bytes`.
+    PAYLOAD_TOO_LARGE = "LK005";
+    /// An argument is invalid.
+    INVALID = "LK006";
+    /// The lane is being delivered and was not released within 5 s.
+    LANE_BUSY = "LK007";
+    /// The event that the operator named is no longer the lane's head.
+    ANOTHER_HEAD = "LK008";
+}
