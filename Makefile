@@ -29,7 +29,7 @@ test: lint deploy ## Everything that CI checks
 	scripts/install-requirements.sh pgbouncer redis faketime
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
-	$(CARGO) test --doc --locked $(FEATURES)
+	$(CARGO) test --doc --workspace --locked $(FEATURES)
 
 matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
 	scripts/install-requirements.sh pgbouncer redis faketime

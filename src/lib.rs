@@ -66,7 +66,7 @@ pub mod limit {
     pub use lanekeeper_limit::{BreakerSettings, RedisSettings};
 }
 
-pub use lanekeeper_core::adapter::{Adapter, Delivery, Gist, Role, Verdict};
+pub use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Verdict};
 pub use lanekeeper_core::event::Event;
 pub use lanekeeper_core::memory::{Memory, MemoryError, MessageName, ProcessMemory};
 pub use lanekeeper_core::trace::TraceContext;

@@ -128,7 +128,7 @@ mod tests {
                 let settings = json!({"token_env": "TOKEN", target: "1"});
                 let adapter = build(kind, "team", &settings, &environment).unwrap();
                 assert!(adapter.shows_progress());
-                assert!(adapter.gist().is_some(), "{kind} with {}", variable.0);
+                assert!(adapter.preview().is_some(), "{kind} with {}", variable.0);
             }
         }
     }

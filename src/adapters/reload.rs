@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Gist, Role, Verdict};
+use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Verdict};
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::event::Event;
 use serde_json::Value;
@@ -221,8 +221,8 @@ impl Adapter for Reloading {
         self.current().shows_progress()
     }
 
-    fn gist(&self) -> Option<Gist> {
-        self.current().gist()
+    fn preview(&self) -> Option<Preview> {
+        self.current().preview()
     }
 
     fn has_begun(&self, message_id: Uuid) -> bool {

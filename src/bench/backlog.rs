@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lanekeeper_postgres::{housekeeping, subscription};
+use lanekeeper_postgres::{maintenance, subscription};
 use lanekeeper_subscription::SubscriptionFile;
 use serde_json::value::RawValue;
 use tokio_postgres::Client;
@@ -65,7 +65,7 @@ pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchE
 async fn finish_changes(client: &Client) -> Result<(), BenchError> {
     let deadline = Instant::now() + APPLY_LIMIT;
     loop {
-        let turn = housekeeping::finish_changes(client, 1000).await?;
+        let turn = maintenance::finish_changes(client, 1000).await?;
         if turn.unfinished == 0 {
             return Ok(());
         }

@@ -23,12 +23,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use lanekeeper_adapters::Signer;
 use lanekeeper_config::Config;
 use lanekeeper_dev::{Data, Options, Postgres};
 use lanekeeper_postgres::Database;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Failure;
 use super::output::{self, line};

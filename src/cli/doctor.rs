@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use lanekeeper_adapters::Environment;
 use lanekeeper_config::Config;
+use lanekeeper_core::error::chain;
 use lanekeeper_limit as limit;
 use lanekeeper_postgres::connect::{self, ConnectError};
 use lanekeeper_postgres::lane_connection::{self, OpenError};
@@ -134,7 +135,7 @@ fn judge_schema(compared: Result<Vec<Difference>, MigrateError>) -> Check {
             ),
             "run `lanekeeper doctor` of the release that migrated it",
         ),
-        Err(error) => Check::fail(NAME, check::chain(&error), "see the server's log"),
+        Err(error) => Check::fail(NAME, chain(&error), "see the server's log"),
     }
 }
 
@@ -151,10 +152,7 @@ async fn direct(config: &Config) -> Result<Check, Failure> {
         ),
         Err(error) => Check::fail(
             NAME,
-            format!(
-                "a worker's connection was refused: {}",
-                check::chain(&error)
-            ),
+            format!("a worker's connection was refused: {}", chain(&error)),
             "see the server's log",
         ),
     })
@@ -166,5 +164,5 @@ fn unreachable(error: ConnectError) -> Check {
 
 fn unusable(name: &'static str, error: &ConnectError) -> Check {
     let advice = error.advice().unwrap_or("see the server's log");
-    Check::fail(name, check::chain(error), advice)
+    Check::fail(name, chain(error), advice)
 }

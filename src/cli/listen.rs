@@ -27,16 +27,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::civil::Date;
+use lanekeeper_config::Config;
+use lanekeeper_postgres::connect::{self, ConnectError};
+use lanekeeper_postgres::log::{LoggedEvent, Reader};
+use lanekeeper_postgres::{ErrorClass, StoreError, inspect, log_follow};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::Client;
-
-use lanekeeper_config::Config;
-use lanekeeper_postgres::connect::{self, ConnectError};
-use lanekeeper_postgres::log::{LoggedEvent, Reader};
-use lanekeeper_postgres::{ErrorClass, StoreError, inspect, log_follow};
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

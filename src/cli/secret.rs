@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use serde::Serialize;
-
 use lanekeeper_adapters::Signer;
+use serde::Serialize;
 
 use super::Failure;
 use super::output::{self, Output, OutputArgs};

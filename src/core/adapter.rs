@@ -80,7 +80,7 @@ pub enum Role {
 /// What of a payload is enough to tell its role: the texts, numbers and truth values at these places. Texts
 /// may be cut behind their first thousand characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gist {
+pub struct Preview {
     /// JSON pointers.
     pub pointers: Vec<String>,
     /// Characters of a text beyond which the event is a message of its own, whatever it says.
@@ -117,7 +117,7 @@ pub trait Adapter: Send + Sync + 'static {
 
     /// By what of a payload [`Adapter::role`] goes, so that of large ones only that is read and handed to it.
     /// `None`: events with large payloads are messages of their own.
-    fn gist(&self) -> Option<Gist> {
+    fn preview(&self) -> Option<Preview> {
         None
     }
 
@@ -127,7 +127,7 @@ pub trait Adapter: Send + Sync + 'static {
         false
     }
 
-    /// What an event with this payload, or one with this gist, is to the destination.
+    /// What an event with this payload, or one with this preview, is to the destination.
     fn role(&self, _payload: &str) -> Role {
         Role::Whole
     }

@@ -14,7 +14,7 @@ pub enum CrashPoint {
     /// A lane's task has begun.
     Held,
     /// A head that outlived two workers has a claim of its own.
-    SuspectRecorded,
+    SuspectedPoisonRecorded,
     /// The adapter is about to be called; or the handler, with its transaction open.
     Delivering,
     /// The token of a delivery that takes long was replaced.
@@ -40,7 +40,7 @@ impl CrashPoint {
         Self::Claimed,
         Self::Fetched,
         Self::Held,
-        Self::SuspectRecorded,
+        Self::SuspectedPoisonRecorded,
         Self::Delivering,
         Self::Marked,
         Self::Delivered,
@@ -55,7 +55,7 @@ impl CrashPoint {
         Self::Claimed,
         Self::Held,
         Self::Fetched,
-        Self::SuspectRecorded,
+        Self::SuspectedPoisonRecorded,
         Self::Delivering,
         Self::Delivered,
         Self::Judged,

@@ -15,7 +15,7 @@ use super::place::Place;
 
 /// A row of `ready`: how to find it, and what its successor needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct ReadyEntry {
     pub route: i32,
     pub priority: i16,
     pub place: Place,
@@ -26,7 +26,7 @@ pub struct Token {
 #[derive(Clone, Debug)]
 pub struct ClaimedLane {
     pub lane_id: i64,
-    pub token: Token,
+    pub entry: ReadyEntry,
     pub session_id: i64,
     pub session: Arc<str>,
     /// Version and step in one: one more with each settlement.
@@ -40,7 +40,7 @@ pub struct ClaimedLane {
     pub attempts: i32,
     /// Workers that died while they held the head.
     pub crashes: i32,
-    /// The head must wait this long yet: the token was a spare one.
+    /// The head must wait this long yet: the entry was a spare one.
     pub retry_in: Duration,
     pub parked: bool,
     /// The lane has requeued dead letters: the first comes before the first event behind this seq.
@@ -52,7 +52,7 @@ pub struct ClaimedLane {
 pub struct Claim<'a> {
     pub connection_id: i64,
     pub claim_id: i64,
-    pub walks: &'a [RouteWalk],
+    pub walks: &'a [RouteScan],
     /// Lanes at the most.
     pub limit: i32,
     /// The worker's lanes, ascending: they are passed over.
@@ -65,22 +65,22 @@ pub struct Claim<'a> {
 
 /// A route to walk, and how far.
 #[derive(Clone, Copy, Debug)]
-pub struct RouteWalk {
+pub struct RouteScan {
     pub route: i32,
     /// Lanes that may be taken on it.
     pub room: i32,
-    pub bound: Bound,
+    pub bound: ScanStart,
 }
 
-/// A place in the order of a route's tokens: those up to it were passed by an earlier walk.
+/// A place in the order of a route's entries: those up to it were passed by an earlier walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct ScanStart {
     pub due_at: Timestamp,
     pub id: i64,
 }
 
-impl Bound {
-    /// Before all tokens.
+impl ScanStart {
+    /// Before all entries.
     pub const START: Self = Self {
         due_at: Timestamp::UNIX_EPOCH,
         id: 0,
@@ -91,7 +91,7 @@ impl Bound {
 #[derive(Clone, Copy, Debug)]
 pub struct RouteState {
     pub route: i32,
-    pub bound: Bound,
+    pub bound: ScanStart,
     /// Known only where nothing at all was taken.
     pub next_due_in: Option<Duration>,
 }
@@ -99,7 +99,7 @@ pub struct RouteState {
 #[derive(Debug, Default)]
 pub struct Claimed {
     pub lanes: Vec<ClaimedLane>,
-    /// Lanes that are locked once more than they are held: a walk came by two tokens of theirs. Each
+    /// Lanes that are locked once more than they are held: a walk came by two entries of theirs. Each
     /// must be unlocked once. So must a lane of which nothing else is known.
     pub locked_twice: Vec<i64>,
     pub routes: Vec<RouteState>,
@@ -181,7 +181,7 @@ fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
         .zip(due_in_ms)
         .map(|((&route, (due_at, id)), due_in_ms)| RouteState {
             route,
-            bound: Bound { due_at, id },
+            bound: ScanStart { due_at, id },
             next_due_in: due_in_ms.map(millis),
         })
         .collect()
@@ -197,7 +197,7 @@ fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
     let routes: Vec<i32> = row.get(1);
     let priorities: Vec<i16> = row.get(2);
     let places: Vec<Place> = row.get(3);
-    let token_ids: Vec<i64> = row.get(4);
+    let entry_ids: Vec<i64> = row.get(4);
     let session_ids: Vec<i64> = row.get(5);
     let sessions: Vec<&str> = row.get(6);
     let days: Vec<Option<Date>> = row.get(7);
@@ -212,11 +212,11 @@ fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
         };
         lanes.push(ClaimedLane {
             lane_id,
-            token: Token {
+            entry: ReadyEntry {
                 route: routes[if common { 0 } else { at }],
                 priority: priorities[if common { 0 } else { at }],
                 place: places[at],
-                id: token_ids[at],
+                id: entry_ids[at],
             },
             session_id: session_ids[at],
             session: Arc::from(sessions[at]),
@@ -289,7 +289,7 @@ fn known(row: &Row, walked: &[i64]) -> AllKnown {
     if let Some(places) = row.get::<_, Option<Vec<i32>>>(16) {
         tell_of(&mut lanes, &places, row);
     }
-    // Lanes that were made in a row have progress and tokens in the same order.
+    // Lanes that were made in a row have progress and entries in the same order.
     let in_order = lane_ids == walked && lane_ids.is_sorted_by(|one, next| one < next);
     let at = || lane_ids.iter().copied().zip(0..).collect();
     AllKnown {

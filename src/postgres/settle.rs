@@ -8,14 +8,14 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, Row, Statement};
 
 use super::StoreError;
-use super::claim::Token;
+use super::claim::ReadyEntry;
 use super::place::Place;
 
 pub const SETTLE: &str = include_str!("sql/settle.sql");
 pub const FINISH: &str = include_str!("sql/finish.sql");
 pub const UNLOCK: &str = include_str!("sql/unlock.sql");
-pub const MARK: &str = include_str!("sql/mark.sql");
-pub const SUSPECT: &str = include_str!("sql/suspect.sql");
+pub const MARK: &str = include_str!("sql/record_in_flight.sql");
+pub const SUSPECT: &str = include_str!("sql/record_suspected_poison.sql");
 
 /// Bytes of an error that are kept.
 const ERROR_LIMIT: usize = 2000;
@@ -33,7 +33,7 @@ pub enum Operation {
     Park = 4,
     /// Due again now, behind the others.
     Yield = 5,
-    /// The token was a spare one.
+    /// The entry was a spare one.
     Discard = 6,
     /// Given back as it is.
     Release = 7,
@@ -129,11 +129,11 @@ pub enum Settled {
     /// Somebody else settled the lane: nothing was written for it.
     Lost,
     Done,
-    /// Finish: nothing is left, the token is gone.
+    /// Finish: nothing is left, the entry is gone.
     Idle,
     /// Finish: there are newer events.
     More,
-    /// Finish: nothing newer is committed, but a producer holds the append lock; the token stays.
+    /// Finish: nothing newer is committed, but a producer holds the append lock; the entry stays.
     Busy,
 }
 
@@ -195,7 +195,7 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Settle, StoreError> 
     Ok(Settle { any, finish })
 }
 
-/// Settles lanes, each with the token by which it was claimed. The results come in the same order.
+/// Settles lanes, each with the entry by which it was claimed. The results come in the same order.
 ///
 /// # Errors
 /// All or nothing was written; after [`super::ErrorClass::ConnectionLost`] nobody knows which.
@@ -203,12 +203,12 @@ pub async fn settle(
     client: &impl GenericClient,
     settle: &Settle,
     worker_id: i64,
-    lanes: &[(Settlement, Token)],
+    lanes: &[(Settlement, ReadyEntry)],
 ) -> Result<Vec<Settled>, StoreError> {
-    // As the functions look tokens up.
+    // As the functions look entries up.
     let mut order: Vec<usize> = (0..lanes.len()).collect();
     order.sort_unstable_by_key(|&at| lanes[at].1.id);
-    let lanes: Vec<&(Settlement, Token)> = order.iter().map(|&at| &lanes[at]).collect();
+    let lanes: Vec<&(Settlement, ReadyEntry)> = order.iter().map(|&at| &lanes[at]).collect();
     let settling = StoreError::on("settling lanes");
     let in_order = if lanes
         .iter()
@@ -231,7 +231,7 @@ async fn finish(
     client: &impl GenericClient,
     statement: &Statement,
     worker_id: i64,
-    lanes: &[&(Settlement, Token)],
+    lanes: &[&(Settlement, ReadyEntry)],
 ) -> Result<Vec<Settled>, tokio_postgres::Error> {
     let settled = || lanes.iter().map(|(settlement, _)| settlement);
     let ids: Vec<i64> = settled().map(|s| s.lane_id).collect();
@@ -243,14 +243,14 @@ async fn finish(
         days.truncate(1);
     }
     let progress: Vec<Option<Place>> = settled().map(|s| s.progress_place).collect();
-    let places: Vec<Place> = lanes.iter().map(|(_, token)| token.place).collect();
-    let tokens: Vec<i64> = lanes.iter().map(|(_, token)| token.id).collect();
+    let places: Vec<Place> = lanes.iter().map(|(_, entry)| entry.place).collect();
+    let entries: Vec<i64> = lanes.iter().map(|(_, entry)| entry.id).collect();
     let row = client
         .query_one(
             statement,
             &[
                 &worker_id, &ids, &sessions, &versions, &cursors, &days, &progress, &places,
-                &tokens,
+                &entries,
             ],
         )
         .await?;
@@ -263,7 +263,7 @@ async fn settle_any(
     client: &impl GenericClient,
     statement: &Statement,
     worker_id: i64,
-    lanes: &[&(Settlement, Token)],
+    lanes: &[&(Settlement, ReadyEntry)],
 ) -> Result<Vec<Settled>, tokio_postgres::Error> {
     macro_rules! column {
         ($ty:ty, |$s:ident, $t:ident| $value:expr) => {
@@ -317,7 +317,7 @@ async fn settle_any(
         (Vec::new(), Vec::new())
     };
     let places = column!(Place, |s, t| t.place);
-    let tokens = column!(i64, |s, t| t.id);
+    let entries = column!(i64, |s, t| t.id);
     let history = sparse_column!(Option<i64>, |s| s.history_from.is_some(), s.history_from);
     let progress_places = sparse_column!(
         Option<Place>,
@@ -344,7 +344,7 @@ async fn settle_any(
                 &routes,
                 &priorities,
                 &places,
-                &tokens,
+                &entries,
                 &history,
                 &outcomes.ords,
                 &outcomes.seqs,
@@ -405,7 +405,7 @@ struct OutcomeColumns {
 }
 
 impl OutcomeColumns {
-    fn of(lanes: &[&(Settlement, Token)]) -> Self {
+    fn of(lanes: &[&(Settlement, ReadyEntry)]) -> Self {
         let mut columns = Self::default();
         for (ord, (settlement, _)) in (1..).zip(lanes) {
             for outcome in &settlement.outcomes {
@@ -456,26 +456,26 @@ pub async fn unlock(
         .map_err(StoreError::on("unlocking lanes"))
 }
 
-/// Replaces the tokens of held lanes by ones due after `delay`; returns where the new ones are.
+/// Replaces the entries of held lanes by ones due after `delay`; returns where the new ones are.
 ///
 /// # Errors
 /// Nothing was changed, unless the connection is lost.
 pub async fn mark(
     client: &Client,
     statement: &Statement,
-    lanes: &[(i64, Token)],
+    lanes: &[(i64, ReadyEntry)],
     delay: Duration,
 ) -> Result<Vec<(i64, Place, i64)>, StoreError> {
     let ids: Vec<i64> = lanes.iter().map(|(lane_id, _)| *lane_id).collect();
-    let routes: Vec<i32> = lanes.iter().map(|(_, token)| token.route).collect();
-    let priorities: Vec<i16> = lanes.iter().map(|(_, token)| token.priority).collect();
-    let places: Vec<Place> = lanes.iter().map(|(_, token)| token.place).collect();
-    let tokens: Vec<i64> = lanes.iter().map(|(_, token)| token.id).collect();
+    let routes: Vec<i32> = lanes.iter().map(|(_, entry)| entry.route).collect();
+    let priorities: Vec<i16> = lanes.iter().map(|(_, entry)| entry.priority).collect();
+    let places: Vec<Place> = lanes.iter().map(|(_, entry)| entry.place).collect();
+    let entries: Vec<i64> = lanes.iter().map(|(_, entry)| entry.id).collect();
     let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
     let rows = client
         .query(
             statement,
-            &[&ids, &routes, &priorities, &places, &tokens, &delay_ms],
+            &[&ids, &routes, &priorities, &places, &entries, &delay_ms],
         )
         .await
         .map_err(StoreError::on("marking slow lanes"))?;
@@ -489,7 +489,7 @@ pub async fn mark(
 ///
 /// # Errors
 /// Nothing was recorded: do not deliver.
-pub async fn record_suspect(
+pub async fn record_suspected_poison(
     client: &Client,
     connection_id: i64,
     claim_id: i64,

@@ -131,7 +131,7 @@ async fn at_every_place_between_the_lock_and_the_cursor_a_worker_may_end() {
     let mut causes = 0;
     for point in CrashPoint::ADAPTERS {
         // That one takes two deaths before: the other test has them.
-        if point == CrashPoint::SuspectRecorded {
+        if point == CrashPoint::SuspectedPoisonRecorded {
             continue;
         }
         for times in [1, 3] {
@@ -159,7 +159,7 @@ async fn an_event_whose_workers_end_at_its_delivery_is_exhausted_at_the_third() 
     for _ in 0..2 {
         stage.ends_at(CrashPoint::Delivering, 1).await;
     }
-    stage.ends_at(CrashPoint::SuspectRecorded, 1).await;
+    stage.ends_at(CrashPoint::SuspectedPoisonRecorded, 1).await;
     let successor = stage.worker(&[]);
     stage.settled().await;
     assert!(successor.stop().await.success());

@@ -64,6 +64,7 @@ fn test_exists(path: &str) -> bool {
         [
             module.with_extension("rs"),
             module.join("mod.rs"),
+            module.join("lib.rs"),
             module.join("tests.rs"),
         ]
     });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lanekeeper_engine::decision::{Merging, Progress, Step, Stop, plan};
-use lanekeeper_postgres::claim::{self, Bound, ClaimedLane, RouteWalk};
+use lanekeeper_postgres::claim::{self, ClaimedLane, RouteScan, ScanStart};
 use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
 use lanekeeper_postgres::settle::Operation;
 
@@ -46,10 +46,10 @@ impl World {
         else {
             return Ok(());
         };
-        let walks: Vec<RouteWalk> = process
+        let walks: Vec<RouteScan> = process
             .routes
             .values()
-            .map(|route| RouteWalk {
+            .map(|route| RouteScan {
                 route: route.id,
                 room: limit,
                 bound: connection
@@ -57,7 +57,7 @@ impl World {
                     .get(&route.id)
                     .copied()
                     .filter(|_| !full)
-                    .unwrap_or(Bound::START),
+                    .unwrap_or(ScanStart::START),
             })
             .collect();
         let routes = process.routes.clone();
@@ -80,7 +80,7 @@ impl World {
         if !taken.locked_twice.is_empty() {
             unlock(connection, &taken.locked_twice, &[]).await?;
         }
-        // Its limit is one of tokens.
+        // Its limit is one of entries.
         let walked_to_the_end =
             full && taken.lanes.len() + taken.locked_twice.len() < limit as usize;
         let connection_id = connection.id;
@@ -107,7 +107,7 @@ impl World {
             ));
             seen.push(place);
             let shadow = Shadow::of(place, state);
-            let token = lane.token;
+            let entry = lane.entry;
             let stop =
                 (lane.parked || !lane.retry_in.is_zero()).then(|| Stop::new(Operation::Discard));
             let holding = Holding {
@@ -116,7 +116,7 @@ impl World {
                 cursor_day: lane.cursor_day,
                 progress: Progress::of(&lane),
                 shadow,
-                token,
+                entry,
                 route: Arc::clone(&routes[&Model::subscription_of(place)]),
                 claim_id,
                 suspect_claim: None,

@@ -34,7 +34,7 @@ const LOCKS: &str = "
     SELECT k.objid::bigint, k.pid FROM pg_locks AS k
     WHERE k.locktype = 'advisory' AND k.granted AND k.classid::bigint = lanekeeper.lane_lock(0) >> 32
       AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-/// A lane of which a walk met two tokens is there twice.
+/// A lane of which a walk met two entries is there twice.
 const CLAIMS: &str = "
     SELECT connection_id, abs(claim_id), (SELECT count(DISTINCT u) FROM unnest(lane_ids) AS u)
     FROM lanekeeper.claim ORDER BY 1, 2";
@@ -44,7 +44,7 @@ const STATES: &str = "SELECT session, subscription, seq, state FROM lanekeeper.m
 pub struct Looks {
     progress: Statement,
     log: Statement,
-    tokens: Statement,
+    entries: Statement,
     outcomes: Statement,
     dead: Statement,
     locks: Statement,
@@ -63,7 +63,7 @@ impl Looks {
         Self {
             progress: prepare(PROGRESS).await,
             log: prepare(LOG).await,
-            tokens: prepare(TOKENS).await,
+            entries: prepare(TOKENS).await,
             outcomes: prepare(OUTCOMES).await,
             dead: prepare(DEAD).await,
             locks: prepare(LOCKS).await,
@@ -80,13 +80,13 @@ impl World {
         let rows = try_join!(
             admin.query(&looks.progress, &[]),
             admin.query(&looks.log, &[]),
-            admin.query(&looks.tokens, &[]),
+            admin.query(&looks.entries, &[]),
             admin.query(&looks.outcomes, &[]),
             admin.query(&looks.dead, &[]),
             admin.query(&looks.locks, &[]),
             admin.query(&looks.claims, &[]),
         );
-        let (progress, log, tokens, outcomes, dead, locks, claims) =
+        let (progress, log, entries, outcomes, dead, locks, claims) =
             rows.map_err(|error| format!("{error:?}"))?;
 
         let mut lanes = 0;
@@ -146,12 +146,12 @@ impl World {
             );
         }
 
-        let tokens: BTreeMap<usize, i64> = tokens
+        let entries: BTreeMap<usize, i64> = entries
             .iter()
             .filter_map(|row| Some((*self.lane_ids.get(&row.get(0))?, row.get(1))))
             .collect();
         for place in (0..LANES).filter(|lane| self.model.exists(*lane)) {
-            self.check_token(place, tokens.get(&place).copied())?;
+            self.check_token(place, entries.get(&place).copied())?;
         }
 
         let mut found: BTreeMap<usize, BTreeMap<i64, String>> = BTreeMap::new();
@@ -254,8 +254,8 @@ impl World {
         }
     }
 
-    /// I13: a lane with something to deliver that is not parked has a token, in time, or a holder.
-    fn check_token(&self, place: usize, token: Option<i64>) -> Check {
+    /// I13: a lane with something to deliver that is not parked has an entry, in time, or a holder.
+    fn check_token(&self, place: usize, entry: Option<i64>) -> Check {
         let lane = &self.model.lanes[place];
         if self.model.front(place).is_none() || lane.parked || lane.excused || lane.holder.is_some()
         {
@@ -266,8 +266,8 @@ impl World {
             .ok_or_else(|| format!("the model has lane {place} idle with work to do"))?;
         let due = due.max(self.model.now);
         ensure!(
-            token.is_some_and(|token| token <= due),
-            "lane {place} has work, nobody holds it, and its first token is due at {token:?}, not by {due}"
+            entry.is_some_and(|entry| entry <= due),
+            "lane {place} has work, nobody holds it, and its first entry is due at {entry:?}, not by {due}"
         );
         Ok(())
     }
@@ -307,7 +307,7 @@ impl World {
         let open = self.connections.iter().flatten().count() as i64;
         ensure!(
             left == (0, 0, open),
-            "tokens, claims and connections that are left: {left:?}, not (0, 0, {open})"
+            "entries, claims and connections that are left: {left:?}, not (0, 0, {open})"
         );
         for (place, lane) in self.model.lanes.iter().enumerate() {
             let log = &self.model.sessions[Model::session_of(place)].log;

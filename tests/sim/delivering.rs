@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lanekeeper_engine::decision::{Judgement, Step, Stop};
 use lanekeeper_postgres::fetch::FetchedEvent;
-use lanekeeper_postgres::letter;
+use lanekeeper_postgres::requeued;
 use lanekeeper_postgres::settle::{self, Operation};
 
 use crate::ensure;
@@ -48,7 +48,7 @@ impl World {
         }
         let before = holding.letters_before();
         if holding.progress.is_requeued_before(before) {
-            let next = letter::next(client, holding.lane_id, INLINE_BYTES)
+            let next = requeued::next(client, holding.lane_id, INLINE_BYTES)
                 .await
                 .map_err(told)?;
             holding
@@ -134,7 +134,7 @@ impl World {
                 *self.met.entry("suspects").or_default() += 1;
                 let (version, crashes) = (holding.progress.version, holding.progress.crashes);
                 let lane = (holding.lane_id, version, crashes);
-                settle::record_suspect(client, connection_id, claim_id, lane)
+                settle::record_suspected_poison(client, connection_id, claim_id, lane)
                     .await
                     .map_err(told)?;
                 let before = holding.suspect_claim.replace(claim_id);

@@ -132,7 +132,7 @@ fn a_takeover_that_leaves_no_tokens() {
             "FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;",
             "FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id WHERE false;",
         )],
-        says: "its first token is due",
+        says: "its first entry is due",
     };
     mutation.is_found();
 }
@@ -171,7 +171,7 @@ fn an_append_that_takes_filtered_events_for_a_busy_lane() {
             "OR NOT lanekeeper.has_matching(l.session_id, p.cursor, p.cursor_day, enqueue.seq - 1, s.events))",
             ")",
         )],
-        says: "its first token is due",
+        says: "its first entry is due",
     };
     mutation.is_found();
 }

@@ -1,6 +1,6 @@
 //! What operators, `apply` and housekeeping do, and time.
 
-use lanekeeper_postgres::{StoreError, housekeeping, operate};
+use lanekeeper_postgres::{StoreError, maintenance, operate};
 
 use crate::ensure;
 use crate::ground::apply;
@@ -98,7 +98,7 @@ impl World {
 
     /// Whether nothing is left to finish.
     pub async fn finish_changes(&mut self) -> Check<bool> {
-        let turn = housekeeping::finish_changes(&self.ground.admin, 10)
+        let turn = maintenance::finish_changes(&self.ground.admin, 10)
             .await
             .map_err(told)?;
         let finished = turn.unfinished == 0;
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// Keeps no day but the present one. Who appends would be in the way, and is not waited for.
-    pub async fn keep_house(&mut self) -> Check {
+    pub async fn maintain_log(&mut self) -> Check {
         if self.model.transactions.iter().any(Option::is_some) {
             return self.nothing();
         }
@@ -133,7 +133,7 @@ impl World {
             .get(0);
         // The first turn only says that the day is about to go.
         for _ in 0..2 {
-            let report = housekeeping::run(&self.ground.admin, 0, 1_000, false)
+            let report = maintenance::run(&self.ground.admin, 0, 1_000, false)
                 .await
                 .map_err(told)?;
             if report.partitions_dropped == 0 {

@@ -39,7 +39,7 @@ impl World {
             }
             let settlement = holding.progress.settlement(stop, false);
             check_settlement(&settlement, &holding.shadow)?;
-            lanes.push((settlement, holding.token));
+            lanes.push((settlement, holding.entry));
             shadows.push(*place);
         }
         for place in given_up {
@@ -132,22 +132,22 @@ impl World {
             .values_mut()
             .filter(|holding| !holding.ghost);
         let mut held: Vec<&mut Holding> = held.collect();
-        let tokens: Vec<_> = held
+        let entries: Vec<_> = held
             .iter()
-            .map(|holding| (holding.lane_id, holding.token))
+            .map(|holding| (holding.lane_id, holding.entry))
             .collect();
-        if tokens.is_empty() {
+        if entries.is_empty() {
             return Ok(());
         }
         let time_out = Duration::from_millis(FROZEN_AFTER_MS as u64);
         let physical = &connection.physical;
-        let marked = settle::mark(&physical.client, &physical.mark, &tokens, time_out)
+        let marked = settle::mark(&physical.client, &physical.mark, &entries, time_out)
             .await
             .map_err(told)?;
         for (lane_id, place, id) in marked {
             let holding = held.iter_mut().find(|holding| holding.lane_id == lane_id);
             let holding = holding.ok_or_else(|| format!("lane {lane_id} was marked unasked"))?;
-            (holding.token.place, holding.token.id, holding.marked) = (place, id, true);
+            (holding.entry.place, holding.entry.id, holding.marked) = (place, id, true);
             self.model.lanes[holding.shadow.lane].due = Some(self.model.now + FROZEN_AFTER_MS);
         }
         Ok(())
@@ -190,7 +190,7 @@ fn met(operation: Operation, result: Settled) -> &'static str {
         (_, Settled::Busy) => "finished under an open append",
         (Operation::Retry, _) => "retries",
         (Operation::Park, _) => "parked",
-        (Operation::Discard, _) => "spare tokens discarded",
+        (Operation::Discard, _) => "spare entries discarded",
         _ => "other settlements",
     }
 }

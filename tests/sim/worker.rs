@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::civil::Date;
 use lanekeeper_core::adapter::Verdict;
 use lanekeeper_engine::decision::{Progress, Step, Stop};
-use lanekeeper_postgres::claim::{Bound, Token};
+use lanekeeper_postgres::claim::{ReadyEntry, ScanStart};
 use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::settle::Operation;
 use lanekeeper_postgres::subscription::Subscription;
@@ -33,7 +33,7 @@ pub struct Connection {
     pub holdings: BTreeMap<usize, Holding>,
     /// Lanes that were let go and not unlocked yet.
     pub released: Vec<usize>,
-    pub bounds: HashMap<i32, Bound>,
+    pub bounds: HashMap<i32, ScanStart>,
     /// Lanes still held of each claim.
     pub claims: HashMap<i64, usize>,
     pub finished_claims: Vec<i64>,
@@ -46,7 +46,7 @@ pub struct Holding {
     pub cursor_day: Date,
     pub progress: Progress,
     pub shadow: Shadow,
-    pub token: Token,
+    pub entry: ReadyEntry,
     pub route: Arc<Subscription>,
     pub claim_id: i64,
     pub suspect_claim: Option<i64>,

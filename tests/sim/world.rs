@@ -208,7 +208,7 @@ impl World {
             Operation::Resume { subscription } => self.pause(subscription, false).await,
             Operation::Apply { filter, policy } => self.apply(filter, policy).await,
             Operation::FinishChanges => self.finish_changes().await.map(drop),
-            Operation::KeepHouse => self.keep_house().await,
+            Operation::KeepHouse => self.maintain_log().await,
             Operation::Pass { ms } => self.pass(ms).await,
         }
     }

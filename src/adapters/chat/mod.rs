@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Gist, Role, Verdict};
+use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Verdict};
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::event::Event;
 use lanekeeper_core::memory::{Memory, MemoryError, MessageName};
@@ -311,8 +311,8 @@ impl<P: Platform> Adapter for Chat<P> {
         true
     }
 
-    fn gist(&self) -> Option<Gist> {
-        Some(Gist {
+    fn preview(&self) -> Option<Preview> {
+        Some(Preview {
             pointers: self.reading.role_pointers(),
             // Longer ones are refused: what cannot be shown makes nothing needless.
             longest: self.platform.longest() * MOST_PARTS,

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
-use super::super::Failure;
 use lanekeeper_streams::hooks::call::Call;
 use lanekeeper_streams::hooks::config::HookConfig;
 use lanekeeper_streams::hooks::double_fire::cursor_reports_itself;
 use lanekeeper_streams::hooks::origin::Origin;
 use lanekeeper_streams::hooks::shape::AgentCli;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::super::Failure;
 
 /// Calls of made-up sessions in the shapes that the CLIs send.
 const OWN: &str = include_str!("sessions.jsonl");

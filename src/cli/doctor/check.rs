@@ -1,7 +1,5 @@
 //! What a check came to.
 
-use std::error::Error;
-
 use serde::Serialize;
 
 use crate::Failure;
@@ -79,15 +77,4 @@ impl Check {
         let status = self.status.as_str();
         output::line(format!("{status:4}  {}: {found}{advice}", self.check))
     }
-}
-
-/// An error with what caused it, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut deeper = error.source();
-    while let Some(cause) = deeper {
-        text.push_str(&format!(": {cause}"));
-        deeper = cause.source();
-    }
-    text
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use lanekeeper_adapters as adapter;
 use lanekeeper_adapters::Environment;
 use lanekeeper_config::WorkerConfig;
+use lanekeeper_core::error::chain;
 use lanekeeper_core::subscription::built_in::is_built_in;
 use lanekeeper_core::subscription::limit;
 use lanekeeper_postgres::inspect::{SubscriptionSummary, WorkerStatus};
 
-use super::check::{Check, Status, chain};
+use super::check::{Check, Status};
 use crate::output;
 
 /// An append makes a partition that it lacks: nothing is lost without one, but the first event of

@@ -1,8 +1,9 @@
 //! Whether limits can be shared.
 
+use lanekeeper_core::error::chain;
 use lanekeeper_limit::{LinkError, Survey};
 
-use super::check::{Check, chain};
+use super::check::Check;
 use crate::output;
 
 const NAME: &str = "redis";

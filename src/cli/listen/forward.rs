@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_adapters::{Attempt, Environment, Signer, Webhook};
+use lanekeeper_core::adapter::{Delivery, Verdict};
+use lanekeeper_core::event::Event;
+use lanekeeper_postgres::log::LoggedEvent;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::super::Failure;
 use super::super::output::Output;
 use super::print::{self, Answer};
-use lanekeeper_adapters::{Attempt, Environment, Signer, Webhook};
-use lanekeeper_core::adapter::{Delivery, Verdict};
-use lanekeeper_core::event::Event;
-use lanekeeper_postgres::log::LoggedEvent;
 
 /// The wait after each failed attempt; the last one repeats. Somebody is watching.
 const SCHEDULE: [Duration; 4] = [

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use lanekeeper_core::event::Event;
+use lanekeeper_postgres::log::{LineView, LoggedEvent};
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::super::Failure;
 use super::super::output::{self, Output, plain};
 use super::forward::Next;
-use lanekeeper_core::event::Event;
-use lanekeeper_postgres::log::{LineView, LoggedEvent};
 
 /// Characters of a session's name.
 const SESSION_WIDTH: usize = 36;

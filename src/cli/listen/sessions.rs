@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lanekeeper_postgres::log_follow::NewestSeq;
 use tokio::time::Instant;
 
 use super::super::output;
 use super::forward::{Again, Forwarded};
-use lanekeeper_postgres::log_follow::NewestSeq;
 
 #[derive(Default)]
 pub(super) struct Sessions {

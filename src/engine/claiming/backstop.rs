@@ -26,7 +26,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use lanekeeper_fault::Mutation;
-use lanekeeper_postgres::first_token::{FirstToken, FirstTokens, first_tokens};
+use lanekeeper_postgres::first_ready_entry::{
+    FirstReadyEntries, FirstReadyEntry, first_ready_entries,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::claiming::route::Route;
@@ -68,7 +70,7 @@ impl LowWaterMarks {
 
     /// Raises the marks by what a scan of these routes saw. Returns false if it was another server or its clock went
     /// back: then the marks start again, and the entries that were seen above them prove nothing.
-    fn raise(&mut self, routes: &[i32], seen: &FirstTokens) -> bool {
+    fn raise(&mut self, routes: &[i32], seen: &FirstReadyEntries) -> bool {
         let set_back = self
             .samples
             .back()
@@ -101,8 +103,8 @@ impl LowWaterMarks {
         let Some(none_before) = none_before else {
             return true;
         };
-        for (route, token) in routes.iter().zip(&seen.tokens) {
-            let mark = token.map_or(none_before, |token| token.due_at.min(none_before));
+        for (route, entry) in routes.iter().zip(&seen.entries) {
+            let mark = entry.map_or(none_before, |entry| entry.due_at.min(none_before));
             let before = self.by_route.entry(*route).or_insert(mark);
             *before = mark.max(*before);
         }
@@ -186,7 +188,7 @@ async fn scan(
         })
         .collect();
     let asked = Instant::now();
-    let seen = first_tokens(&client, &routes, &starts).await?;
+    let seen = first_ready_entries(&client, &routes, &starts).await?;
     let took = asked.elapsed();
     if full {
         low_water_marks
@@ -198,11 +200,11 @@ async fn scan(
         // not asked without one.
         return Ok(took);
     }
-    let tokens = || {
-        let found = routes.iter().zip(&seen.tokens);
-        found.filter_map(|(route, token)| Some((*route, (*token)?)))
+    let entries = || {
+        let found = routes.iter().zip(&seen.entries);
+        found.filter_map(|(route, entry)| Some((*route, (*entry)?)))
     };
-    let first = tokens().map(|(route, token)| (route, token.bound()));
+    let first = entries().map(|(route, entry)| (route, entry.bound()));
     let valid_until = Instant::now() + pause(took, full, shared.settings.poll_floor) + VALID_LONGER;
     shared.claiming.backstop.set(
         first.collect(),
@@ -211,7 +213,8 @@ async fn scan(
     );
     let held = shared.claiming.held_lanes();
     if !Mutation::NoPolls.is_on()
-        && tokens().any(|(_, FirstToken { lane_id, .. })| held.binary_search(&lane_id).is_err())
+        && entries()
+            .any(|(_, FirstReadyEntry { lane_id, .. })| held.binary_search(&lane_id).is_err())
     {
         shared.waking.wake_all();
     }
@@ -229,11 +232,11 @@ mod tests {
     }
 
     /// A scan at `seconds` with transaction id `own`; no transaction below `oldest_open` is open.
-    fn seen(seconds: i64, oldest_open: i64, own: i64, first: Option<i64>) -> FirstTokens {
-        FirstTokens {
-            tokens: vec![first.map(|due| FirstToken {
+    fn seen(seconds: i64, oldest_open: i64, own: i64, first: Option<i64>) -> FirstReadyEntries {
+        FirstReadyEntries {
+            entries: vec![first.map(|due| FirstReadyEntry {
                 due_at: at(due),
-                token_id: 1,
+                entry_id: 1,
                 lane_id: 1,
             })],
             asked_at: at(seconds),
@@ -243,7 +246,7 @@ mod tests {
         }
     }
 
-    fn low_water_marks(looks: &[FirstTokens]) -> LowWaterMarks {
+    fn low_water_marks(looks: &[FirstReadyEntries]) -> LowWaterMarks {
         let mut low_water_marks = LowWaterMarks::default();
         // The first scan records which server it is.
         assert!(!low_water_marks.raise(&[ROUTE], &looks[0]));
@@ -311,14 +314,14 @@ mod tests {
     #[test]
     fn another_server_resets_the_low_water_marks() {
         let mut low_water_marks = low_water_marks(&[seen(10, 100, 100, None)]);
-        let other = FirstTokens {
+        let other = FirstReadyEntries {
             server: Some("two".to_owned()),
             ..seen(20, 200, 200, None)
         };
         assert!(!low_water_marks.raise(&[ROUTE], &other));
         assert_eq!(low_water_marks.of(ROUTE), Timestamp::UNIX_EPOCH);
         // A server that cannot be identified counts as another one each time.
-        let unknown = FirstTokens {
+        let unknown = FirstReadyEntries {
             server: None,
             ..seen(30, 300, 300, None)
         };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lanekeeper_postgres::claim::Bound;
+use lanekeeper_postgres::claim::ScanStart;
 use tokio::time::Instant;
 
 /// The result of the last scan.
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub struct BackstopResult {
     /// Increases with each scan.
     pub number: u64,
-    first: HashMap<i32, Bound>,
+    first: HashMap<i32, ScanStart>,
     low_water_marks: HashMap<i32, Timestamp>,
     /// After that, claim scans start from the beginning themselves.
     valid_until: Instant,
@@ -22,7 +22,7 @@ pub struct BackstopResult {
 
 impl BackstopResult {
     /// The first ready entry of a route, if it has any.
-    pub fn first(&self, route: i32) -> Option<Bound> {
+    pub fn first(&self, route: i32) -> Option<ScanStart> {
         self.first.get(&route).copied()
     }
 
@@ -34,7 +34,7 @@ impl BackstopResult {
     }
 
     #[cfg(test)]
-    pub fn of(number: u64, first: HashMap<i32, Bound>) -> Arc<Self> {
+    pub fn of(number: u64, first: HashMap<i32, ScanStart>) -> Arc<Self> {
         Arc::new(Self {
             number,
             first,
@@ -58,7 +58,7 @@ impl Backstop {
 
     pub fn set(
         &self,
-        first: HashMap<i32, Bound>,
+        first: HashMap<i32, ScanStart>,
         low_water_marks: HashMap<i32, Timestamp>,
         valid_until: Instant,
     ) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lanekeeper_core::adapter::Adapter;
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_limit::{Limiter, Passage};
-use lanekeeper_postgres::gist::Gists;
+use lanekeeper_postgres::preview::Previews;
 use lanekeeper_postgres::subscription::Subscription;
 use lanekeeper_telemetry::instruments::{Instruments, RouteInstruments};
 use tokio::time::Instant;
@@ -97,7 +97,7 @@ impl Route {
     }
 
     /// Which of the events that wait together may be left out.
-    pub fn merging<'a>(&'a self, previews: &'a Gists) -> Merging<'a> {
+    pub fn merging<'a>(&'a self, previews: &'a Previews) -> Merging<'a> {
         if !self.subscription.coalesce {
             return Merging::Nothing;
         }

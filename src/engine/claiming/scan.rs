@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_fault::Mutation;
-use lanekeeper_postgres::claim::{Bound, RouteState, RouteWalk};
+use lanekeeper_postgres::claim::{RouteScan, RouteState, ScanStart};
 use tokio::time::Instant;
 
 use crate::claiming::backstop_result::BackstopResult;
@@ -48,7 +48,7 @@ pub enum Kind {
 /// The scans of one connection.
 pub struct Scans {
     kind: Kind,
-    starts: HashMap<i32, Bound>,
+    starts: HashMap<i32, ScanStart>,
     /// The last backstop scan that was applied to the scan starts.
     backstop_number: u64,
     full_scan_at: Instant,
@@ -107,19 +107,19 @@ impl Scans {
         slots: &Slots,
         seen: Option<Arc<BackstopResult>>,
         now: Instant,
-    ) -> Vec<RouteWalk> {
+    ) -> Vec<RouteScan> {
         let full = self.scans_everything(seen.is_some(), now);
         if let Some(seen) = seen {
             self.move_back(&seen);
         }
-        let mut scans: Vec<RouteWalk> = slots
+        let mut scans: Vec<RouteScan> = slots
             .routes()
-            .map(|(route, slots)| RouteWalk {
+            .map(|(route, slots)| RouteScan {
                 route: route.id(),
                 room: i32::try_from(slots).unwrap_or(i32::MAX),
                 bound: match self.starts.get(&route.id()) {
                     Some(bound) if !full && !Mutation::NoBound.is_on() => *bound,
-                    _ => Bound::START,
+                    _ => ScanStart::START,
                 },
             })
             .collect();
@@ -264,7 +264,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_entry_behind_a_scan_start_moves_it_back_once() {
-        let bound = |second| Bound {
+        let bound = |second| ScanStart {
             due_at: Timestamp::from_second(second).unwrap(),
             id: 1,
         };
@@ -309,7 +309,7 @@ mod tests {
         let due = Duration::from_millis(300);
         let state = RouteState {
             route: 1,
-            bound: Bound::START,
+            bound: ScanStart::START,
             next_due_in: Some(due),
         };
         scans.finished(&[state], 0, 100, now, true, 0.5);

@@ -14,9 +14,9 @@
 //! says what an event is among the versions of its message. Only adapters that edit are asked, and only their
 //! payloads are parsed for it.
 //!
-//! Payloads that stayed behind because they are large are not read for that. `Adapter::gist` (the preview) names
+//! Payloads that stayed behind because they are large are not read for that. `Adapter::preview` names
 //! the places in a payload by which versions are told apart, and one statement beside the fetch makes Postgres
-//! extract them (`lanekeeper_postgres::gist`). It runs only if two events wait together. If it fails, every large
+//! extract them (`lanekeeper_postgres::preview`). It runs only if two events wait together. If it fails, every large
 //! event goes out.
 //!
 //! A version of which some messages are sent already (`Adapter::has_begun`) is completed before a newer one gets
@@ -28,7 +28,7 @@ use std::collections::{HashMap, HashSet};
 use lanekeeper_core::adapter::{Adapter, Role};
 use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::fetch::FetchedEvent;
-use lanekeeper_postgres::gist::Gists;
+use lanekeeper_postgres::preview::Previews;
 
 /// What may be merged.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub enum Merging<'a> {
     /// Versions of one message, told apart by the adapter; by their previews if the payloads were not fetched.
     Messages {
         adapter: &'a dyn Adapter,
-        previews: &'a Gists,
+        previews: &'a Previews,
     },
 }
 
@@ -211,14 +211,14 @@ mod tests {
     fn spoken(list: &str) -> String {
         let words: Vec<&str> = list.split(' ').collect();
         let mut batch = events(&words);
-        let mut previews = Gists::new();
+        let mut previews = Previews::new();
         for (event, word) in batch.iter_mut().zip(&words) {
             event.payload =
                 (!word.starts_with('[')).then(|| word.trim_start_matches('-').to_owned());
             event.message_id = Uuid::from_u128(word.ends_with('+').into());
-            let gist = word.trim_matches(['[', ']']);
-            if gist.len() < word.len() && !gist.is_empty() {
-                previews.insert(event.seq, gist.to_owned());
+            let preview = word.trim_matches(['[', ']']);
+            if preview.len() < word.len() && !preview.is_empty() {
+                previews.insert(event.seq, preview.to_owned());
             }
         }
         let messages = Merging::Messages {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lanekeeper_core::event::Event;
 use lanekeeper_postgres::StoreError;
 use lanekeeper_postgres::fetch::{self, FetchedEvent};
-use lanekeeper_postgres::letter;
+use lanekeeper_postgres::requeued;
 use tokio_postgres::GenericClient;
 
 /// Reads a payload that was not fetched with its batch: of the dead letter that is the head, or of the log's event.
@@ -16,7 +16,7 @@ pub async fn large_payload(
     dead_letter: Option<i64>,
 ) -> Result<String, StoreError> {
     match dead_letter {
-        Some(dead_id) => letter::payload(client, dead_id).await,
+        Some(dead_id) => requeued::payload(client, dead_id).await,
         None => fetch::payload(client, session_id, event.seq, event.day).await,
     }
 }

@@ -30,7 +30,7 @@ pub struct SentMessages {
 struct NotConnected;
 
 impl SentMessages {
-    /// For [`DestinationSource::connected`](super::DestinationSource::connected). The first pool is kept.
+    /// For [`DestinationSource::connected`](crate::DestinationSource::connected). The first pool is kept.
     pub fn connect(&self, pool: &Pool) {
         self.pool.get_or_init(|| pool.clone());
     }

@@ -96,7 +96,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 use lanekeeper_postgres::StoreError;
-use lanekeeper_postgres::housekeeping::{self, Forgotten, Keep};
+use lanekeeper_postgres::maintenance::{self, Forgotten, Keep};
 
 use crate::maintenance::archive;
 use crate::shared::Shared;
@@ -134,7 +134,7 @@ pub async fn run(shared: Arc<Shared>) {
         "sent messages",
         forget_sent_messages(&client, &shared).await,
     );
-    warn_of("dormant sessions", rest_sessions(&client, &shared).await);
+    warn_of("dormant sessions", expire_sessions(&client, &shared).await);
 }
 
 fn warn_of(step: &'static str, done: Result<(), StoreError>) {
@@ -150,7 +150,7 @@ fn warn_of(step: &'static str, done: Result<(), StoreError>) {
 async fn keep_log(client: &Object, shared: &Shared) -> Result<(), StoreError> {
     let settings = &shared.settings;
     for _ in 0..TURNS {
-        let report = housekeeping::run(
+        let report = maintenance::run(
             client,
             settings.retention_days,
             settings.dedupe_days,
@@ -168,7 +168,7 @@ async fn keep_log(client: &Object, shared: &Shared) -> Result<(), StoreError> {
 }
 
 async fn move_recent(client: &Object) -> Result<(), StoreError> {
-    if housekeeping::move_recent(client).await? {
+    if maintenance::move_recent(client).await? {
         tracing::info!("the recent partitions begin yesterday now");
     }
     Ok(())
@@ -183,7 +183,7 @@ async fn forget_records(client: &Object, shared: &Shared) -> Result<(), StoreErr
     };
     let mut forgotten = Forgotten::default();
     for _ in 0..TURNS {
-        let turn = housekeeping::forget_records(client, keep, RECORDS).await?;
+        let turn = maintenance::forget_records(client, keep, RECORDS).await?;
         forgotten += turn;
         if !turn.reached(RECORDS) || shared.stopping.is_cancelled() {
             break;
@@ -199,7 +199,7 @@ async fn forget_sent_messages(client: &Object, shared: &Shared) -> Result<(), St
     let mut forgotten = 0;
     for _ in 0..TURNS {
         let days = shared.settings.outcome_days;
-        let turn = housekeeping::forget_sent_messages(client, days, RECORDS).await?;
+        let turn = maintenance::forget_sent_messages(client, days, RECORDS).await?;
         forgotten += turn;
         if turn < i64::from(RECORDS) || shared.stopping.is_cancelled() {
             break;
@@ -211,11 +211,11 @@ async fn forget_sent_messages(client: &Object, shared: &Shared) -> Result<(), St
     Ok(())
 }
 
-async fn rest_sessions(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+async fn expire_sessions(client: &Object, shared: &Shared) -> Result<(), StoreError> {
     let mut rested = 0;
     for _ in 0..TURNS {
         let turn =
-            housekeeping::rest_sessions(client, shared.settings.session_days, SESSIONS).await?;
+            maintenance::expire_sessions(client, shared.settings.session_days, SESSIONS).await?;
         rested += turn.rested;
         if !turn.more || shared.stopping.is_cancelled() {
             break;
@@ -233,7 +233,7 @@ pub async fn finish_changes(shared: Arc<Shared>) {
         return;
     };
     for _ in 0..TURNS {
-        match housekeeping::finish_changes(&client, SESSIONS).await {
+        match maintenance::finish_changes(&client, SESSIONS).await {
             Ok(turn) if turn.more && !shared.stopping.is_cancelled() => {}
             Ok(_) => return,
             Err(error) => {

@@ -51,7 +51,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use lanekeeper_postgres::subscription::{self, Subscription};
-use lanekeeper_postgres::{StoreError, housekeeping, lane_connection, worker};
+use lanekeeper_postgres::{StoreError, lane_connection, maintenance, worker};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::Client;
@@ -168,7 +168,7 @@ async fn control(
         }
         if changes_at <= now && finishing.as_ref().is_none_or(JoinHandle::is_finished) {
             changes_at = now + shared.settings.poll_floor;
-            if timeout(ANSWER_WITHIN, housekeeping::change_pending(client)).await?? {
+            if timeout(ANSWER_WITHIN, maintenance::change_pending(client)).await?? {
                 finishing = Some(tokio::spawn(rounds::finish_changes(Arc::clone(shared))));
             }
         }

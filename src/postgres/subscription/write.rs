@@ -82,7 +82,7 @@ pub(super) async fn execute(
         transaction
             .execute(STREAM_CHANGE, &[&stream_id])
             .await
-            .map_err(StoreError::on("announcing a change to housekeeping"))?;
+            .map_err(StoreError::on("announcing a change to maintenance"))?;
     }
     if step.kind == ChangeKind::Revived || filter_changed {
         transaction

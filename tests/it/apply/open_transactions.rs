@@ -1,7 +1,7 @@
 //! I13: an apply while producers' transactions are open: neither sees what the other has not
 //! committed, and still no event waits for ever.
 
-use lanekeeper_postgres::housekeeping::{Turn, change_pending, finish_changes};
+use lanekeeper_postgres::maintenance::{Turn, change_pending, finish_changes};
 use lanekeeper_postgres::subscription::{Applied, add_lanes};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;

@@ -41,9 +41,8 @@ fn assert_comparison(line: &Value, place: Option<(&str, f64)>) {
 }
 
 #[track_caller]
-fn assert_costs(line: &Value, at: f64) {
+fn assert_costs(line: &Value) {
     assert_line(line, "costs", &[]);
-    assert_eq!(line["place"]["at"], at, "{line}");
     for side in ["value", "reference"] {
         assert_line_cost(&line[side]);
     }
@@ -165,7 +164,7 @@ async fn a_drain_by_several_processes_is_compared_with_one_and_has_its_costs() {
     assert_eq!(lines.len(), 4);
     for (pair, workers) in lines.chunks(2).zip([1.0, 2.0]) {
         assert_comparison(&pair[0], Some(("worker processes", workers)));
-        assert_costs(&pair[1], workers);
+        assert_costs(&pair[1]);
     }
 }
 
@@ -176,11 +175,11 @@ async fn series_over_sessions_and_backlogs_stand_beside_the_row_queue() {
     for (pair, sessions) in lines.chunks(2).zip([2.0, 5.0]) {
         assert_comparison(&pair[0], Some(("sessions", sessions)));
         assert_eq!(pair[0]["against"], "row queue without order");
-        assert_costs(&pair[1], sessions);
+        assert_costs(&pair[1]);
     }
     let lines = bench(&["backlog", "--backlogs=7"]).await;
     assert_comparison(&lines[0], Some(("events waiting", 7.0)));
-    assert_costs(&lines[1], 7.0);
+    assert_costs(&lines[1]);
 }
 
 #[tokio::test]

@@ -131,11 +131,11 @@ async fn a_lane_under_an_open_append_does_not_spin() {
     let version = "SELECT coalesce(max(id), 0) FROM lanekeeper.ready";
     let (before, since) = (bed.count(version).await, Instant::now());
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let tokens = bed.count(version).await - before;
+    let entries = bed.count(version).await - before;
     let took = since.elapsed();
     // One every 250 ms, and some to begin with. A loaded machine's two seconds are longer.
     let allowed = 4 + i64::try_from(took.as_millis()).unwrap() / 250;
-    assert!(tokens <= allowed, "{tokens} tokens written in {took:?}");
+    assert!(entries <= allowed, "{entries} entries written in {took:?}");
     open.batch_execute("COMMIT").await.unwrap();
     bed.drained().await;
     assert_eq!(bed.accepted()["busy"], [1, 2]);

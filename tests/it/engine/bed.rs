@@ -134,7 +134,7 @@ impl Bed {
             .unwrap();
     }
 
-    /// Waits until nothing is left: no token, and every lane at its newest event.
+    /// Waits until nothing is left: no entry, and every lane at its newest event.
     pub async fn drained(&self) {
         wait_until(
             LIMIT,

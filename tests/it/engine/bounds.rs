@@ -1,5 +1,5 @@
 //! I9: where a worker's walks start. That the statement keeps to the bound it is given is in
-//! `statements::tokens`; this is about the bound that it is given.
+//! `statements::entries`; this is about the bound that it is given.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(33);
 /// Until looks behind the walks begin above what was deleted, and sessions have told the server what they read.
 const MOMENT: Duration = Duration::from_secs(8);
 
-/// Entries that were read of the tokens' index so far.
+/// Entries that were read of the entries' index so far.
 async fn read(bed: &Bed) -> i64 {
     bed.count(
         "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes

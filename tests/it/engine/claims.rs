@@ -70,7 +70,7 @@ async fn a_spare_token_of_a_head_in_backoff_is_no_attempt() {
         )
         .await
         .unwrap();
-    wait_until(LIMIT, "the spare token is gone", async || {
+    wait_until(LIMIT, "the spare entry is gone", async || {
         bed.count("SELECT count(*) FROM lanekeeper.ready").await == 1
     })
     .await;

@@ -105,7 +105,7 @@ async fn a_parked_lane_waits_for_an_operator_and_no_append_wakes_it() {
     let parked = "SELECT count(*) FROM lanekeeper.lane_status WHERE state = 'parked'";
     wait_until(LIMIT, "s1 is parked", async || bed.count(parked).await == 1).await;
     bed.enqueue("s1", "later").await;
-    wait_until(LIMIT, "s2 is done, and no token is left", async || {
+    wait_until(LIMIT, "s2 is done, and no entry is left", async || {
         bed.accepted().get("s2").map_or(0, Vec::len) == 2
             && bed.count("SELECT count(*) FROM lanekeeper.ready").await == 0
     })

@@ -18,7 +18,7 @@ async fn cut_lane_connections(bed: &Bed) -> i64 {
 }
 
 /// Found as a lane that was claimed twice by one connection: session locks are re-entrant, a marked
-/// lane's own token is in the future, and a spare one was due.
+/// lane's own entry is in the future, and a spare one was due.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spare_token_of_a_lane_with_a_long_delivery_does_not_claim_it_again() {
     let bed = Bed::new().await;
@@ -114,7 +114,7 @@ async fn order_and_completeness_survive_cut_connections_under_load() {
 async fn a_stale_version_settles_nothing() {
     let bed = Bed::new().await;
     bed.fake.hold("s1");
-    // On a slow machine the token would be put away for half a minute, and here nobody else makes one.
+    // On a slow machine the entry would be put away for half a minute, and here nobody else makes one.
     let settings = WorkerSettings {
         mark_after: LIMIT,
         ..WorkerSettings::default()

@@ -38,21 +38,21 @@ async fn a_filtered_event_writes_no_token_but_a_long_run_of_them_wakes_the_lane_
         ..Sub::default()
     })
     .await;
-    let tokens = "SELECT count(*) FROM lanekeeper.ready";
+    let entries = "SELECT count(*) FROM lanekeeper.ready";
     for _ in 0..63 {
         bed.enqueue("s1", "other").await;
     }
-    assert_eq!(bed.count(tokens).await, 0);
+    assert_eq!(bed.count(entries).await, 0);
     for _ in 0..40 {
         bed.enqueue("s1", "other").await;
     }
-    assert_eq!(bed.count(tokens).await, 1);
+    assert_eq!(bed.count(entries).await, 1);
     bed.client
         .execute("SELECT lanekeeper.enqueue_many('runs', (SELECT jsonb_agg(jsonb_build_object(
                       'session', 's2', 'event_type', 'other', 'payload', 1)) FROM generate_series(1, 200)))", &[])
         .await
         .unwrap();
-    assert_eq!(bed.count(tokens).await, 2);
+    assert_eq!(bed.count(entries).await, 2);
     let worker = bed.worker().await;
     bed.drained().await;
     assert_eq!(bed.fake.seen().deliveries.len(), 0);

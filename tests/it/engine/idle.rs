@@ -1,8 +1,8 @@
-//! I13: going idle against a concurrent append. No event waits for ever, no token is left over.
+//! I13: going idle against a concurrent append. No event waits for ever, no entry is left over.
 
 use std::time::Duration;
 
-use lanekeeper_postgres::claim::{self, Bound, RouteWalk};
+use lanekeeper_postgres::claim::{self, RouteScan, ScanStart};
 use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
 use lanekeeper_postgres::{lane_connection, worker};
 
@@ -97,7 +97,7 @@ async fn a_lane_does_not_go_idle_while_an_append_is_uncommitted() {
     .await;
     assert!(
         bed.count("SELECT count(*) FROM lanekeeper.ready").await >= 1,
-        "the producer saw a busy lane and wrote no token: the holder's must stay"
+        "the producer saw a busy lane and wrote no entry: the holder's must stay"
     );
     open.batch_execute("COMMIT").await.unwrap();
     bed.drained().await;
@@ -120,10 +120,10 @@ async fn a_committed_event_does_not_wait_for_an_append_that_is_open() {
         .unwrap();
     let claiming = claim::prepare(&client).await.unwrap();
     let settling = settle::prepare(&client).await.unwrap();
-    let walk = RouteWalk {
+    let walk = RouteScan {
         route: 1,
         room: 1,
-        bound: Bound::START,
+        bound: ScanStart::START,
     };
     let claim = claim::Claim {
         connection_id,
@@ -143,7 +143,7 @@ async fn a_committed_event_does_not_wait_for_an_append_that_is_open() {
             cursor,
             ..settlement(&lane, Operation::Finish)
         };
-        let lanes = [(settlement, lane.token)];
+        let lanes = [(settlement, lane.entry)];
         settle::settle(&client, &settling, worker_id, &lanes)
             .await
             .unwrap()

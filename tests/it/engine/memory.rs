@@ -149,7 +149,7 @@ async fn worker(bed: &Bed, gate: &Gate, prefetch_bytes: usize) -> Worker {
         .unwrap()
 }
 
-/// Until so many lanes are held, and have been for a while: their tokens are put away.
+/// Until so many lanes are held, and have been for a while: their entries are put away.
 async fn held(bed: &Bed, lanes: usize) {
     wait_until(LIMIT, "all lanes are held", async || {
         let marked = "SELECT count(*) FROM lanekeeper.ready WHERE due_at > now() + interval '2 s'";

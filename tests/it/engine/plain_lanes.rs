@@ -89,7 +89,7 @@ async fn a_bulk_call_of_a_higher_priority_than_the_last_event_had_inserts_a_seco
     )
     .await;
     assert_eq!(bed.count(TOKENS).await, 2);
-    // The same again: there is a token of this priority.
+    // The same again: there is an entry of this priority.
     bulk(
         &bed,
         json!([{"session": "s1", "event_type": "step", "payload": 1}]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lanekeeper_core::adapter::Verdict;
-use lanekeeper_postgres::housekeeping::{Keep, forget_records, rest_sessions};
+use lanekeeper_postgres::maintenance::{Keep, expire_sessions, forget_records};
 
 use super::bed::{Bed, LIMIT, Sub};
 use super::failures::Doomed;
@@ -230,7 +230,7 @@ async fn it_passes_a_head_in_backoff_which_begins_anew_and_at_the_end_it_does_no
     let lane = "SELECT lane_id FROM lanekeeper.lane";
     let retry = format!("SELECT count(lanekeeper.change_lane(({lane}), 'retry'))");
     bed.count(&retry).await;
-    // The tokens of the backoffs are due in an hour: spare ones by now.
+    // The entries of the backoffs are due in an hour: spare ones by now.
     wait_until(
         LIMIT,
         "the third was accepted, then the second",
@@ -489,7 +489,7 @@ async fn retention_keeps_it_until_it_is_delivered() {
     };
     forget_records(&bed.client, keep, 100).await.unwrap();
     for _ in 0..3 {
-        rest_sessions(&bed.client, 30, 100).await.unwrap();
+        expire_sessions(&bed.client, 30, 100).await.unwrap();
     }
     let worker = bed.worker().await;
     bed.drained().await;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use lanekeeper_engine::{StartError, WorkerSettings};
-use lanekeeper_postgres::{archive, housekeeping};
+use lanekeeper_postgres::{archive, maintenance};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
@@ -172,7 +172,7 @@ async fn archive_by_worker(bed: &Bed, folder: &TempDir) {
 
 /// How many days one turn dropped.
 async fn turn(bed: &Bed) -> i64 {
-    let report = housekeeping::run(&bed.client, 7, 30, true).await.unwrap();
+    let report = maintenance::run(&bed.client, 7, 30, true).await.unwrap();
     report.partitions_dropped
 }
 

@@ -1,7 +1,7 @@
 //! Outcomes, histories, dead letters and keys go after their time, in turns.
 
 use lanekeeper_engine::WorkerSettings;
-use lanekeeper_postgres::housekeeping::{Forgotten, Keep, forget_records, forget_sent_messages};
+use lanekeeper_postgres::maintenance::{Forgotten, Keep, forget_records, forget_sent_messages};
 use tokio_postgres::Client;
 
 use crate::engine::bed::{Bed, LIMIT};

@@ -1,7 +1,7 @@
 //! Sessions of which nothing is left lose their lanes, and never their number or an event (I1, I13).
 
 use lanekeeper_engine::WorkerSettings;
-use lanekeeper_postgres::housekeeping::{Rest, rest_sessions};
+use lanekeeper_postgres::maintenance::{Rest, expire_sessions};
 use lanekeeper_subscription::SubscriptionFile;
 use tokio_postgres::Client;
 
@@ -58,7 +58,7 @@ async fn age(bed: &Bed) {
 }
 
 async fn turn(client: &Client) -> Rest {
-    rest_sessions(client, 30, 100).await.unwrap()
+    expire_sessions(client, 30, 100).await.unwrap()
 }
 
 /// Marks what may rest, whenever the last round was.

@@ -107,7 +107,7 @@ async fn at_every_place(times: u64) {
     let mut stage = Stage::new().await;
     for point in CrashPoint::HANDLERS {
         // That one takes two deaths before: the other test has them.
-        if point == CrashPoint::SuspectRecorded {
+        if point == CrashPoint::SuspectedPoisonRecorded {
             continue;
         }
         for session in ["one", "other"] {
@@ -127,7 +127,7 @@ async fn an_event_whose_workers_end_in_its_handler_is_exhausted_at_the_third() {
     for _ in 0..2 {
         stage.ends_at(CrashPoint::Delivering, 1).await;
     }
-    stage.ends_at(CrashPoint::SuspectRecorded, 1).await;
+    stage.ends_at(CrashPoint::SuspectedPoisonRecorded, 1).await;
     stage.succeeded().await;
     stage.assert_entered(1).await;
     let first = "SELECT seq FROM lanekeeper.outcome";

@@ -1,6 +1,6 @@
 //! What survivors charge for dead workers.
 
-use lanekeeper_postgres::claim::{Bound, ClaimedLane};
+use lanekeeper_postgres::claim::{ClaimedLane, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled};
 use lanekeeper_postgres::{settle, worker};
 
@@ -19,7 +19,7 @@ async fn any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more() {
     for _ in 0..8 {
         let mut dying = Connection::open(&bed).await;
         wait_until(LIMIT, "the locks are free", async || {
-            dying.claim(Bound::START, 2).await.lanes.len() == 2
+            dying.claim(ScanStart::START, 2).await.lanes.len() == 2
         })
         .await;
     }
@@ -37,9 +37,9 @@ async fn any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more() {
 
     // From there on it is delivered alone, and another death is its own.
     let mut alone = Connection::open(&bed).await;
-    let lanes = alone.claim(Bound::START, 2).await.lanes;
+    let lanes = alone.claim(ScanStart::START, 2).await.lanes;
     let suspect = (lanes[0].lane_id, lanes[0].version, lanes[0].crashes);
-    settle::record_suspect(&alone.client, alone.connection_id, 100, suspect)
+    settle::record_suspected_poison(&alone.client, alone.connection_id, 100, suspect)
         .await
         .unwrap();
     drop(alone);
@@ -73,10 +73,10 @@ async fn lose(bed: &Bed, connection: Connection) {
 /// The one lane that is due, of which a holder died, and who has claimed it since. Nobody has taken over yet.
 async fn taken_up_after_a_death(bed: &Bed) -> (Connection, Vec<ClaimedLane>) {
     let mut dying = Connection::open(bed).await;
-    assert_eq!(dying.claim(Bound::START, 1).await.lanes.len(), 1);
+    assert_eq!(dying.claim(ScanStart::START, 1).await.lanes.len(), 1);
     lose(bed, dying).await;
     let mut successor = Connection::open(bed).await;
-    let held = successor.claim(Bound::START, 1).await.lanes;
+    let held = successor.claim(ScanStart::START, 1).await.lanes;
     (successor, held)
 }
 
@@ -86,7 +86,7 @@ async fn a_worker_that_lives_wakes_its_own_lanes_and_charges_nothing() {
     bed.enqueue_bulk(1, 1).await;
     let mut lost = Connection::open(&bed).await;
     let own = lost.worker_id;
-    assert_eq!(lost.claim(Bound::START, 1).await.lanes.len(), 1);
+    assert_eq!(lost.claim(ScanStart::START, 1).await.lanes.len(), 1);
     lose(&bed, lost).await;
     let taken = worker::take_over(&bed.client, own, 30_000).await.unwrap();
     assert_eq!((taken[0].lanes, taken[0].charged), (1, 0));
@@ -101,7 +101,7 @@ async fn a_lane_that_was_given_back_as_it_was_is_charged_for_the_death_before() 
         let bed = Bed::new().await;
         bed.enqueue_bulk(1, 1).await;
         let (successor, held) = taken_up_after_a_death(&bed).await;
-        let given_back = (settlement(&held[0], operation), held[0].token);
+        let given_back = (settlement(&held[0], operation), held[0].entry);
         assert_eq!(successor.settle(&[given_back]).await, [Settled::Done]);
         successor.unlock(&[held[0].lane_id]).await;
         let survivor = worker::new_worker_id(&bed.client).await.unwrap();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lanekeeper_postgres::claim::{self, Bound, Claim, Claimed, ClaimedLane, RouteWalk, Token};
+use lanekeeper_postgres::claim::{
+    self, Claim, Claimed, ClaimedLane, ReadyEntry, RouteScan, ScanStart,
+};
 use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
 use lanekeeper_postgres::worker;
 use tokio_postgres::{Client, Statement};
@@ -37,20 +39,20 @@ impl Connection {
         }
     }
 
-    pub async fn claim(&mut self, bound: Bound, limit: i32) -> Claimed {
+    pub async fn claim(&mut self, bound: ScanStart, limit: i32) -> Claimed {
         self.claim_anew(bound, limit, &[], &[]).await
     }
 
     /// Lets go of these lanes and claims first.
     pub async fn claim_anew(
         &mut self,
-        bound: Bound,
+        bound: ScanStart,
         limit: i32,
         released: &[i64],
         finished: &[i64],
     ) -> Claimed {
         self.claims += 1;
-        let walk = RouteWalk {
+        let walk = RouteScan {
             route: 1,
             room: limit,
             bound,
@@ -72,7 +74,7 @@ impl Connection {
     pub async fn yield_all(&self, lanes: &[ClaimedLane]) -> Vec<Settled> {
         let yields: Vec<_> = lanes
             .iter()
-            .map(|lane| (settlement(lane, Operation::Yield), lane.token))
+            .map(|lane| (settlement(lane, Operation::Yield), lane.entry))
             .collect();
         self.settle(&yields).await
     }
@@ -84,7 +86,7 @@ impl Connection {
             cursor: lane.cursor + 1,
             ..settlement(lane, operation)
         };
-        self.settle(&[(passed, lane.token)]).await
+        self.settle(&[(passed, lane.entry)]).await
     }
 
     /// All that the lanes have was accepted: one event each.
@@ -97,13 +99,13 @@ impl Connection {
                     cursor: lane.cursor + 1,
                     ..settlement(lane, Operation::Finish)
                 };
-                (settlement, lane.token)
+                (settlement, lane.entry)
             })
             .collect();
         self.settle(&finished).await
     }
 
-    pub async fn settle(&self, lanes: &[(Settlement, Token)]) -> Vec<Settled> {
+    pub async fn settle(&self, lanes: &[(Settlement, ReadyEntry)]) -> Vec<Settled> {
         settle::settle(&self.client, &self.settle, self.worker_id, lanes)
             .await
             .unwrap()

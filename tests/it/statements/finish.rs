@@ -1,26 +1,26 @@
 //! Lanes that all finish, in one settlement, and a claim that lets go of what its connection held before (I2, I5, I13).
 
-use lanekeeper_postgres::claim::{Bound, ClaimedLane, Token};
+use lanekeeper_postgres::claim::{ClaimedLane, ReadyEntry, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled, Settlement};
 
 use super::connection::{Connection, ids, settlement};
 use crate::engine::bed::Bed;
 
 /// Its one event was accepted.
-fn finished(lane: &ClaimedLane) -> (Settlement, Token) {
+fn finished(lane: &ClaimedLane) -> (Settlement, ReadyEntry) {
     let settlement = Settlement {
         changed: true,
         cursor: lane.cursor + 1,
         ..settlement(lane, Operation::Finish)
     };
-    (settlement, lane.token)
+    (settlement, lane.entry)
 }
 
 async fn claimed(lanes: i64) -> (Bed, Connection, Vec<ClaimedLane>) {
     let bed = Bed::new().await;
     bed.enqueue_bulk(lanes, 1).await;
     let mut connection = Connection::open(&bed).await;
-    let mut claimed = connection.claim(Bound::START, 100).await.lanes;
+    let mut claimed = connection.claim(ScanStart::START, 100).await.lanes;
     assert_eq!(claimed.len(), usize::try_from(lanes).unwrap());
     claimed.sort_unstable_by_key(|lane| lane.session_id);
     (bed, connection, claimed)
@@ -38,7 +38,7 @@ async fn cursors(bed: &Bed) -> Vec<i64> {
         .get(0)
 }
 
-async fn tokens(bed: &Bed) -> Vec<i64> {
+async fn entries(bed: &Bed) -> Vec<i64> {
     bed.client
         .query_one(
             "SELECT array_agg(lane_id ORDER BY lane_id) FROM lanekeeper.ready",
@@ -52,16 +52,16 @@ async fn tokens(bed: &Bed) -> Vec<i64> {
 #[tokio::test]
 async fn a_stale_version_at_the_right_place_settles_nothing() {
     let (bed, connection, lanes) = claimed(2).await;
-    let (stale, token) = finished(&lanes[0]);
+    let (stale, entry) = finished(&lanes[0]);
     let stale = Settlement {
         version: stale.version + 1,
         ..stale
     };
-    let group = [(stale, token), finished(&lanes[1])];
+    let group = [(stale, entry), finished(&lanes[1])];
     let settled = connection.settle(&group).await;
     assert_eq!(settled, [Settled::Lost, Settled::Idle]);
     assert_eq!(cursors(&bed).await, [0, 1]);
-    assert_eq!(tokens(&bed).await, [lanes[0].lane_id]);
+    assert_eq!(entries(&bed).await, [lanes[0].lane_id]);
 }
 
 /// Whatever its neighbours in the group come to, and also where more is to be said of one of them.
@@ -105,7 +105,7 @@ async fn comes_to_its_own(history_from: Option<i64>) {
     assert_eq!(cursors(&bed).await, [1, 1, 1, 1, 0, 1]);
     let mut kept: Vec<i64> = lanes[1..5].iter().map(|lane| lane.lane_id).collect();
     kept.sort_unstable();
-    assert_eq!(tokens(&bed).await, kept);
+    assert_eq!(entries(&bed).await, kept);
 }
 
 #[tokio::test]
@@ -115,9 +115,9 @@ async fn a_lane_that_went_idle_in_a_group_is_claimed_again_with_its_next_event()
     let settled = connection.settle(&group).await;
     assert_eq!(settled, [Settled::Idle; 3]);
     bed.enqueue("s2", "step").await;
-    assert_eq!(tokens(&bed).await, [lanes[1].lane_id]);
+    assert_eq!(entries(&bed).await, [lanes[1].lane_id]);
     let again = connection
-        .claim_anew(Bound::START, 100, &ids(&lanes), &[1])
+        .claim_anew(ScanStart::START, 100, &ids(&lanes), &[1])
         .await
         .lanes;
     assert_eq!(ids(&again), [lanes[1].lane_id]);
@@ -128,10 +128,10 @@ async fn a_lane_that_went_idle_in_a_group_is_claimed_again_with_its_next_event()
 async fn a_claim_lets_go_of_lanes_before_it_takes_others() {
     let (bed, mut connection, lanes) = claimed(3).await;
     let mut other = Connection::open(&bed).await;
-    assert!(other.claim(Bound::START, 100).await.lanes.is_empty());
+    assert!(other.claim(ScanStart::START, 100).await.lanes.is_empty());
     let released = [lanes[0].lane_id, lanes[1].lane_id];
     let again = connection
-        .claim_anew(Bound::START, 1, &released, &[1])
+        .claim_anew(ScanStart::START, 1, &released, &[1])
         .await;
     assert_eq!(ids(&again.lanes), [lanes[0].lane_id]);
     assert_eq!(
@@ -139,6 +139,6 @@ async fn a_claim_lets_go_of_lanes_before_it_takes_others() {
         1,
         "the first is forgotten"
     );
-    let taken = other.claim(Bound::START, 100).await;
+    let taken = other.claim(ScanStart::START, 100).await;
     assert_eq!(ids(&taken.lanes), [lanes[1].lane_id]);
 }

@@ -1,6 +1,6 @@
 //! I9 for housekeeping: a turn costs what it walks, with plans that were made on an empty schema.
 
-use lanekeeper_postgres::housekeeping::{finish_changes, rest_sessions};
+use lanekeeper_postgres::maintenance::{expire_sessions, finish_changes};
 
 use super::plans::Observed;
 use crate::engine::bed::{Bed, LIMIT, Sub};
@@ -44,7 +44,7 @@ async fn a_turn_reads_what_it_walks_though_it_was_planned_on_an_empty_schema() {
             == 0
     })
     .await;
-    rest_sessions(&observed.client, 30, 100).await.unwrap();
+    expire_sessions(&observed.client, 30, 100).await.unwrap();
 
     bed.enqueue_bulk(SESSIONS, 2).await;
     bed.client
@@ -71,7 +71,10 @@ async fn a_turn_reads_what_it_walks_though_it_was_planned_on_an_empty_schema() {
     let mut most = 0;
     while more {
         observed.forget();
-        more = rest_sessions(&observed.client, 30, 100).await.unwrap().more;
+        more = expire_sessions(&observed.client, 30, 100)
+            .await
+            .unwrap()
+            .more;
         most = most.max(observed.work().rows);
     }
     assert!(most < 1500, "{most} rows in a turn over 100 sessions");

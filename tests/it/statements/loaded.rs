@@ -1,6 +1,6 @@
 //! The hot statements on a table that is full of everything that can pile up.
 
-use lanekeeper_postgres::claim::{self, Bound, ClaimedLane, RouteWalk};
+use lanekeeper_postgres::claim::{self, ClaimedLane, RouteScan, ScanStart};
 use lanekeeper_postgres::fetch::{self, Position};
 use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
 use lanekeeper_postgres::worker;
@@ -67,10 +67,10 @@ impl Holder {
 
     async fn claim(&mut self, limit: i32) -> Vec<ClaimedLane> {
         self.claims += 1;
-        let walk = RouteWalk {
+        let walk = RouteScan {
             route: 1,
             room: limit,
-            bound: Bound::START,
+            bound: ScanStart::START,
         };
         let client = &self.observed.client;
         let claim = claim::Claim {
@@ -103,7 +103,7 @@ impl Holder {
         };
         let settlements: Vec<_> = lanes
             .iter()
-            .map(|lane| (passed(lane), lane.token))
+            .map(|lane| (passed(lane), lane.entry))
             .collect();
         let client = &self.observed.client;
         let settled = settle::settle(client, &self.settle, 1, &settlements)
@@ -133,7 +133,7 @@ impl Holder {
                 session_id: lane.session_id,
                 cursor: lane.cursor,
                 cursor_day: lane.cursor_day,
-                subscription_id: lane.token.route,
+                subscription_id: lane.entry.route,
             })
             .collect();
         let events = fetch::fetch(client, &self.fetch, &positions, 20, 4096)
@@ -177,7 +177,7 @@ async fn enqueue_bulk(client: &Client, sessions: i64, count: i64) {
         .unwrap();
 }
 
-/// What piles up: a million tokens that are not due, the due ones of a paused subscription, and row
+/// What piles up: a million entries that are not due, the due ones of a paused subscription, and row
 /// versions that a snapshot keeps.
 async fn pile_up(client: &Client) {
     client

@@ -3,18 +3,18 @@
 
 mod charges;
 pub mod connection;
+mod entries;
 mod finish;
-mod gist;
 mod housekeeping;
 mod loaded;
 mod places;
 mod plans;
+mod preview;
 mod recent;
 mod search_path;
 mod snapshot;
 mod status;
 mod steps;
-mod tokens;
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
-//! Progress by its place: what a token says of it is a hint, and whoever finds something else there goes by the key
+//! Progress by its place: what an entry says of it is a hint, and whoever finds something else there goes by the key
 //! (I2, I5, I13).
 
-use lanekeeper_postgres::claim::{Bound, ClaimedLane};
+use lanekeeper_postgres::claim::{ClaimedLane, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled};
 
 use super::connection::{Connection, ids, settlement};
@@ -16,7 +16,7 @@ async fn lanes(count: i64) -> (Bed, Connection) {
 }
 
 async fn claim_all(connection: &mut Connection, count: usize) -> Vec<ClaimedLane> {
-    let claimed = connection.claim(Bound::START, 100).await;
+    let claimed = connection.claim(ScanStart::START, 100).await;
     assert_eq!(claimed.lanes.len(), count);
     assert!(claimed.locked_twice.is_empty());
     claimed.lanes
@@ -167,7 +167,7 @@ async fn of_a_group_only_what_somebody_else_settled_is_lost() {
         assert_eq!(settled, expected, "lane {}", lane.lane_id);
     }
     let left = "SELECT count(*) FROM lanekeeper.ready WHERE lane_id IN (3, 7)";
-    assert_eq!(bed.count(left).await, 2, "their tokens stay");
+    assert_eq!(bed.count(left).await, 2, "their entries stay");
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.ready").await, 2);
 }
 
@@ -175,7 +175,7 @@ async fn of_a_group_only_what_somebody_else_settled_is_lost() {
 async fn a_token_at_the_place_of_one_that_is_gone_stays() {
     let (bed, mut connection) = lanes(10).await;
     let held = claim_all(&mut connection, 10).await;
-    // Their tokens go, and others come to where they were.
+    // Their entries go, and others come to where they were.
     bed.client
         .batch_execute(
             "CREATE TABLE places AS SELECT ctid AS place FROM lanekeeper.ready;
@@ -210,7 +210,7 @@ async fn a_retry_says_where_its_progress_is_now() {
             let mut settlement = settlement(lane, Operation::Retry);
             settlement.changed = true;
             settlement.attempts = 1;
-            (settlement, lane.token)
+            (settlement, lane.entry)
         })
         .collect();
     assert_eq!(connection.settle(&retries).await, vec![Settled::Done; 5]);
@@ -227,7 +227,7 @@ async fn a_retry_says_where_its_progress_is_now() {
 async fn plans_that_were_made_on_a_few_lanes_are_right_on_many() {
     let (bed, mut connection) = lanes(1).await;
     let claim_and_finish = async |connection: &mut Connection, count: usize| {
-        let claimed = connection.claim(Bound::START, 1_000).await;
+        let claimed = connection.claim(ScanStart::START, 1_000).await;
         assert_eq!(claimed.lanes.len(), count);
         told_rightly(&bed, &claimed.lanes).await;
         assert_eq!(
@@ -251,7 +251,7 @@ async fn plans_that_were_made_on_a_few_lanes_are_right_on_many() {
         )
         .await
         .unwrap();
-    let claimed = connection.claim(Bound::START, 1_000).await;
+    let claimed = connection.claim(ScanStart::START, 1_000).await;
     assert_eq!(claimed.lanes.len(), 500);
     told_rightly(&bed, &claimed.lanes).await;
     let settled = connection.finish(&claimed.lanes).await;

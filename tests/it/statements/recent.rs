@@ -3,9 +3,9 @@
 
 use jiff::civil::Date;
 use lanekeeper_engine::WorkerSettings;
-use lanekeeper_postgres::claim::Bound;
+use lanekeeper_postgres::claim::ScanStart;
 use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
-use lanekeeper_postgres::housekeeping::move_recent;
+use lanekeeper_postgres::maintenance::move_recent;
 use lanekeeper_postgres::settle::{Operation, Settled};
 
 use super::connection::Connection;
@@ -73,7 +73,7 @@ async fn a_backlog_of_many_days_is_delivered_in_order() {
 async fn a_lane_is_not_idle_while_it_has_events_from_before_the_recent_part() {
     let bed = old_log(&[30, 20]).await;
     let mut holder = Connection::open(&bed).await;
-    let held = holder.claim(Bound::START, 1).await.lanes;
+    let held = holder.claim(ScanStart::START, 1).await.lanes;
     let settled = holder.pass_one(&held[0], Operation::Finish).await;
     assert_eq!(settled, [Settled::More]);
 }
@@ -164,7 +164,7 @@ async fn an_idle_lane_of_long_ago_is_claimed_from_the_day_of_its_new_event() {
             bed.enqueue("s1", "step").await;
         }
         let mut holder = Connection::open(&bed).await;
-        let held = holder.claim(Bound::START, 1).await.lanes;
+        let held = holder.claim(ScanStart::START, 1).await.lanes;
         let days: i32 = bed
             .client
             .query_one("SELECT current_date - $1::date", &[&held[0].cursor_day])
@@ -175,7 +175,7 @@ async fn an_idle_lane_of_long_ago_is_claimed_from_the_day_of_its_new_event() {
     }
 }
 
-/// The lane is behind: a day in the token would have it pass the events of the days before.
+/// The lane is behind: a day in the entry would have it pass the events of the days before.
 #[tokio::test]
 async fn a_lane_with_an_old_backlog_is_claimed_from_its_own_day() {
     let bed = old_log(&[30, 20]).await;
@@ -187,8 +187,8 @@ async fn a_lane_with_an_old_backlog_is_claimed_from_its_own_day() {
         .await
         .unwrap();
     let mut holder = Connection::open(&bed).await;
-    let held = holder.claim(Bound::START, 1).await.lanes;
-    assert_eq!(held[0].token.priority, 5);
+    let held = holder.claim(ScanStart::START, 1).await.lanes;
+    assert_eq!(held[0].entry.priority, 5);
     assert_eq!(held[0].cursor_day, Date::new(2000, 1, 1).unwrap());
 }
 
@@ -283,7 +283,7 @@ async fn appends_settlements_and_fetches_lock_no_partition_of_the_past() {
         assert_eq!(locked, 0, "a bulk append locks partitions of the past");
         holder.client.batch_execute("COMMIT").await.unwrap();
 
-        let held = holder.claim(Bound::START, 10).await.lanes;
+        let held = holder.claim(ScanStart::START, 10).await.lanes;
         let lanes: Vec<_> = held
             .into_iter()
             .filter(|lane| *lane.session == session)

@@ -1,7 +1,7 @@
 //! A lane's number, version and step in one: what a settlement compares (I5), and what keeps look-ups short
 //! behind a snapshot that somebody holds (I9).
 
-use lanekeeper_postgres::claim::{Bound, ClaimedLane};
+use lanekeeper_postgres::claim::{ClaimedLane, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled};
 use lanekeeper_postgres::worker;
 
@@ -16,7 +16,7 @@ async fn claimed(events: i64) -> (Bed, Connection, ClaimedLane) {
     let bed = Bed::new().await;
     bed.enqueue_bulk(1, events).await;
     let mut connection = Connection::open(&bed).await;
-    let lane = connection.claim(Bound::START, 1).await.lanes.remove(0);
+    let lane = connection.claim(ScanStart::START, 1).await.lanes.remove(0);
     (bed, connection, lane)
 }
 
@@ -120,7 +120,7 @@ async fn an_append_asks_for_the_newest_version_alone_whatever_the_planner_takes_
     producer.client.query(preferred, &[]).await.unwrap();
     assert_eq!(producer.work().bitmap_scans, ["progress"]);
 
-    // An event for a lane that has its token, one for an idle lane, and the first of a day.
+    // An event for a lane that has its entry, one for an idle lane, and the first of a day.
     bed.client
         .batch_execute(
             "SELECT lanekeeper.create_event_partition((now() AT TIME ZONE 'UTC')::date - 1);
@@ -209,7 +209,7 @@ async fn a_head_is_charged_for_the_worker_that_held_it_and_not_for_one_that_had_
         let mut dying = Connection::open(&bed).await;
         let mut lanes = Vec::new();
         wait_until(LIMIT, "the lane is free", async || {
-            lanes = dying.claim(Bound::START, 1).await.lanes;
+            lanes = dying.claim(ScanStart::START, 1).await.lanes;
             lanes.len() == 1
         })
         .await;

@@ -34,7 +34,7 @@ impl Model {
             .count();
         let seq = (self.sessions[session].log.len() + own + 1) as i64;
         let id = event.id.map(chosen);
-        // At REPEATABLE READ every lane gets a token, whatever the snapshot says.
+        // At REPEATABLE READ every lane gets an entry, whatever the snapshot says.
         let fixed = open.seen.is_some();
         let lanes = (0..SUBSCRIPTIONS.len())
             .filter(|subscription| fixed || self.matches(*subscription, event.kind));
@@ -116,7 +116,7 @@ impl Model {
         self.keys
             .extend(open.keys.into_iter().map(|(key, _, first)| (key, first)));
         for lane in open.woken {
-            // What was rolled back to a savepoint left no token.
+            // What was rolled back to a savepoint left no entry.
             if sessions.contains(&Self::session_of(lane)) && self.head(lane).is_some() {
                 self.lanes[lane].wake(self.now);
             }

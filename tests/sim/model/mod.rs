@@ -1,5 +1,5 @@
 //! What Lanekeeper promises, as a struct without I/O: the committed log, each lane's progress, who holds
-//! what, and by when a lane that has work must have a token. It knows nothing of statements, tokens' places,
+//! what, and by when a lane that has work must have an entry. It knows nothing of statements, entries' places,
 //! plans or snapshots of lanes; what it says of a call is compared with what the call returned.
 
 mod appending;
@@ -69,7 +69,7 @@ pub struct Lane {
     pub letters: Vec<Letter>,
     /// The connection whose session has the lock.
     pub holder: Option<usize>,
-    /// A token is there, due no later than this. `None`: the lane is idle or parked.
+    /// An entry is there, due no later than this. `None`: the lane is idle or parked.
     pub due: Option<i64>,
     /// Its filter changed while a transaction was open that may not have seen it: housekeeping wakes it.
     pub excused: bool,

@@ -60,7 +60,7 @@ impl Model {
                 Settled::Done
             }
             Operation::Discard => {
-                // The lane's own token is elsewhere: with whoever unparks it, or due when the head is.
+                // The lane's own entry is elsewhere: with whoever unparks it, or due when the head is.
                 lane.due = lane
                     .due
                     .map(|due| lane.retry_at.map_or(due, |at| due.max(at)));

@@ -128,7 +128,7 @@ pub const ROWS: &[Row] = &[
                 ),
             ],
         ),
-        test: "statements::tokens::progress_is_read_when_the_lane_is_locked",
+        test: "statements::entries::progress_is_read_when_the_lane_is_locked",
     },
     Row {
         name: "BackoffWhileHeld",
@@ -349,7 +349,7 @@ pub const ROWS: &[Row] = &[
             "claim",
             &[("AND (r.due_at, r.id) > (v_first_at, v_first_id) ", "")],
         ),
-        test: "statements::tokens::a_walk_that_came_to_its_limit_is_continued_behind_what_it_took",
+        test: "statements::entries::a_walk_that_came_to_its_limit_is_continued_behind_what_it_took",
     },
     Row {
         name: "TokensNotLookedAtAgain",
@@ -362,7 +362,7 @@ pub const ROWS: &[Row] = &[
                 "IF ",
             )],
         ),
-        test: "statements::tokens::a_token_that_was_replaced_during_the_walk_is_not_taken",
+        test: "statements::entries::a_token_that_was_replaced_during_the_walk_is_not_taken",
     },
     Row {
         name: "FutureTokensRead",
@@ -460,7 +460,7 @@ pub const ROWS: &[Row] = &[
                 (LOOK, "v_looked[i]"),
             ],
         ),
-        test: "statements::tokens::the_log_is_looked_at_when_the_append_lock_is_taken",
+        test: "statements::entries::the_log_is_looked_at_when_the_append_lock_is_taken",
     },
     Row {
         name: "IdleWithoutALook",
@@ -501,7 +501,7 @@ pub const ROWS: &[Row] = &[
                 (LOOK_OF_ANY, "v_requeued[n] OR v_more[v_ords[n]]"),
             ],
         ),
-        test: "statements::tokens::the_log_is_looked_at_when_the_append_lock_is_taken",
+        test: "statements::entries::the_log_is_looked_at_when_the_append_lock_is_taken",
     },
     Row {
         name: "AnyIdleWithoutALook",

@@ -69,7 +69,7 @@ use crate::delivering::budget::Budget;
 use crate::shared::random;
 #[cfg(feature = "crash-points")]
 use lanekeeper_fault::Mutation;
-use lanekeeper_postgres::claim::{self, Claim, Claimed, ClaimedLane, RouteWalk};
+use lanekeeper_postgres::claim::{self, Claim, Claimed, ClaimedLane, RouteScan};
 use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
 
 /// The smallest number of lanes that share a task. If a delivery takes microseconds, a task per lane and waking it
@@ -175,7 +175,7 @@ impl Session<'_> {
         &mut self,
         now: Instant,
         claim_id: i64,
-        scans: &[RouteWalk],
+        scans: &[RouteScan],
         limit: usize,
     ) -> Result<Claimed, SessionError> {
         // The lanes of this connection among them, with in-flight records or not: a spare entry of theirs may be due,
@@ -223,7 +223,7 @@ impl Session<'_> {
                 session_id: lane.session_id,
                 cursor: lane.cursor,
                 cursor_day: lane.cursor_day,
-                subscription_id: lane.token.route,
+                subscription_id: lane.entry.route,
             })
             .collect();
         let lanes = self.take(claim_id, claimed, routes, &mut slots);
@@ -254,7 +254,7 @@ impl Session<'_> {
         let in_flight_after = self.shared.settings.mark_after;
         let in_flight_at = Instant::now() + in_flight_after;
         let take = |claimed: ClaimedLane| {
-            let Some(route) = routes.get(claimed.token.route) else {
+            let Some(route) = routes.get(claimed.entry.route) else {
                 unreachable!("only active routes are scanned")
             };
             let hold = slots.hold(claimed.lane_id, route);
@@ -262,7 +262,7 @@ impl Session<'_> {
             self.holdings.take(
                 claimed.lane_id,
                 Held {
-                    entry: claimed.token,
+                    entry: claimed.entry,
                     route: Arc::clone(route),
                     claim_id,
                     suspect_claim: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper_postgres::claim::Token;
+use lanekeeper_postgres::claim::ReadyEntry;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::claiming::slots::LaneHold;
 
 /// A lane whose lock this connection holds.
 pub struct Held {
-    pub entry: Token,
+    pub entry: ReadyEntry,
     pub route: Arc<Route>,
     pub claim_id: i64,
     /// The claim under which a suspected poison event is delivered alone.
@@ -108,7 +108,7 @@ impl Holdings {
     }
 
     /// Lanes whose deliveries have become slow.
-    pub fn slow(&self, now: Instant) -> Vec<(i64, Token)> {
+    pub fn slow(&self, now: Instant) -> Vec<(i64, ReadyEntry)> {
         self.lanes
             .iter()
             .filter(|(_, held)| held.slow_at() <= now)

@@ -30,16 +30,15 @@ mod size;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_postgres::{Client, Statement};
-
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::lane_connection::{self, OpenError, Opened};
 use lanekeeper_postgres::settle;
 use lanekeeper_postgres::{ErrorClass, StoreError, claim, fetch, worker};
 use lanekeeper_telemetry::instruments::Cause;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_postgres::{Client, Statement};
 
 use self::held::Holdings;
 use self::size::ClaimSize;

@@ -52,7 +52,7 @@ use super::{Batch, Reply, Request, Session, SessionError};
 #[cfg(feature = "crash-points")]
 use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::ErrorClass;
-use lanekeeper_postgres::claim::Token;
+use lanekeeper_postgres::claim::ReadyEntry;
 use lanekeeper_postgres::fetch::Position;
 use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
 
@@ -147,7 +147,7 @@ impl Session<'_> {
 
     async fn settle(
         &self,
-        lanes: &mut [(Settlement, Token)],
+        lanes: &mut [(Settlement, ReadyEntry)],
     ) -> Result<Vec<Settled>, SessionError> {
         let error = match self.try_settle(lanes).await {
             Err(SessionError::Store(error)) if error.class() != ErrorClass::ConnectionLost => error,
@@ -187,7 +187,7 @@ impl Session<'_> {
 
     async fn try_settle(
         &self,
-        lanes: &[(Settlement, Token)],
+        lanes: &[(Settlement, ReadyEntry)],
     ) -> Result<Vec<Settled>, SessionError> {
         let worker_id = self.shared.peers.worker_id();
         #[cfg(feature = "crash-points")]
@@ -211,7 +211,7 @@ impl Session<'_> {
     /// Releases lanes that are done, fetches for lanes that have more events, and answers the lanes.
     async fn answer(
         &mut self,
-        lanes: &[(Settlement, Token)],
+        lanes: &[(Settlement, ReadyEntry)],
         replies: Vec<(i32, oneshot::Sender<Reply>)>,
         results: &[Settled],
     ) -> Result<(), SessionError> {
@@ -279,10 +279,10 @@ impl Session<'_> {
         let lane = (lane_id, version, crashes);
         self.ask(
             Instant::now(),
-            settle::record_suspect(&self.client, self.connection_id, claim_id, lane),
+            settle::record_suspected_poison(&self.client, self.connection_id, claim_id, lane),
         )
         .await?;
-        CrashPoint::SuspectRecorded.pass();
+        CrashPoint::SuspectedPoisonRecorded.pass();
         self.holdings.set_suspected_poison(lane_id, claim_id);
         Ok(())
     }

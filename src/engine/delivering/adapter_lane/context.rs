@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_limit::Limiter;
-use lanekeeper_postgres::letter::RequeuedLetter;
 use lanekeeper_postgres::operate;
+use lanekeeper_postgres::requeued::RequeuedDeadLetter;
 use lanekeeper_postgres::subscription::Subscription;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -50,7 +50,7 @@ impl LaneContext {
     pub async fn next_requeued(
         &self,
         lane_id: i64,
-    ) -> Result<Option<(RequeuedLetter, BudgetReservation)>, Unread> {
+    ) -> Result<Option<(RequeuedDeadLetter, BudgetReservation)>, Unread> {
         let dead_letter = read_dead_letter(&self.shared.pool, lane_id).await?;
         Ok(dead_letter.map(|dead_letter| {
             let reservation = self

@@ -39,10 +39,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 pub use self::context::LaneContext;
-use self::read::Unread;
-
 use lanekeeper_core::adapter::{Adapter, Verdict};
 use lanekeeper_fault::CrashPoint;
+
+use self::read::Unread;
 
 use self::limits::QueuePosition;
 use crate::claiming::rate_control::LaneSlot;

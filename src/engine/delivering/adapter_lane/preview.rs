@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use lanekeeper_core::adapter::Gist;
+use lanekeeper_core::adapter::Preview;
 use lanekeeper_postgres::fetch::FetchedEvent;
-use lanekeeper_postgres::gist::{self, Gists};
+use lanekeeper_postgres::preview::{self, Previews};
 use tokio::time::timeout;
 
 use super::Runner;
@@ -17,24 +17,24 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Runner<'_> {
     /// The previews of those payloads of a batch that were not fetched, if the route merges messages.
-    pub(super) async fn previews(&self, events: &[FetchedEvent]) -> Gists {
+    pub(super) async fn previews(&self, events: &[FetchedEvent]) -> Previews {
         let Some(adapter) = self.route.merges_messages() else {
-            return Gists::new();
+            return Previews::new();
         };
         let large = |event: &FetchedEvent| event.matched && event.payload.is_none();
         // A single event has nothing to be merged with.
         if !events.iter().any(large) || events.iter().filter(|event| event.matched).count() < 2 {
-            return Gists::new();
+            return Previews::new();
         }
-        let Some(gist) = adapter.gist() else {
-            return Gists::new();
+        let Some(preview) = adapter.preview() else {
+            return Previews::new();
         };
         let read = tokio::select! {
             biased;
             // A worker that stops sends nothing more.
-            () = self.context.stopping() => return Gists::new(),
+            () = self.context.stopping() => return Previews::new(),
             // Boxed: few lanes read previews, and the others should not reserve memory for it.
-            read = Box::pin(self.read_previews(&gist, events.iter().filter(|event| large(event)))) => read,
+            read = Box::pin(self.read_previews(&preview, events.iter().filter(|event| large(event)))) => read,
         };
         read.unwrap_or_else(|error| {
             tracing::warn!(
@@ -42,15 +42,15 @@ impl Runner<'_> {
                 error = &*error,
                 "the previews of large payloads could not be read; each of these events is delivered"
             );
-            Gists::new()
+            Previews::new()
         })
     }
 
     async fn read_previews(
         &self,
-        gist: &Gist,
+        preview: &Preview,
         large: impl Iterator<Item = &FetchedEvent> + Clone,
-    ) -> Result<Gists, Failure> {
+    ) -> Result<Previews, Failure> {
         let sizes = large
             .clone()
             .map(|event| u64::try_from(event.size).unwrap_or(0));
@@ -59,8 +59,8 @@ impl Runner<'_> {
         let reading = async {
             let client = self.context.shared.pool.get().await?;
             let session_id = self.claimed.session_id;
-            let (pointers, longest) = (&gist.pointers, gist.longest);
-            Ok(gist::read(&**client, session_id, &events, pointers, longest).await?)
+            let (pointers, longest) = (&preview.pointers, preview.longest);
+            Ok(preview::read(&**client, session_id, &events, pointers, longest).await?)
         };
         timeout(within, reading).await?
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lanekeeper_core::event::Event;
 use lanekeeper_postgres::ErrorClass;
 use lanekeeper_postgres::fetch::FetchedEvent;
-use lanekeeper_postgres::letter::{self, RequeuedLetter};
+use lanekeeper_postgres::requeued::{self, RequeuedDeadLetter};
 use lanekeeper_postgres::settle::Operation;
 use tokio::time::timeout;
 
@@ -28,11 +28,11 @@ const DEAD_LETTER_WITHIN: Duration = Duration::from_secs(30 + 256);
 pub async fn read_dead_letter(
     pool: &deadpool_postgres::Pool,
     lane_id: i64,
-) -> Result<Option<RequeuedLetter>, Unread> {
+) -> Result<Option<RequeuedDeadLetter>, Unread> {
     let reading = async {
         let client = pool.get().await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
-            letter::next(&**client, lane_id, INLINE_BYTES).await?,
+            requeued::next(&**client, lane_id, INLINE_BYTES).await?,
         )
     };
     let read = timeout(DEAD_LETTER_WITHIN, reading).await;

@@ -21,7 +21,7 @@ use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::claim::ClaimedLane;
 use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::settle::{self, Operation, Settled};
-use lanekeeper_postgres::{ErrorClass, StoreError, letter};
+use lanekeeper_postgres::{ErrorClass, StoreError, requeued};
 use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::span::DeliverySpan;
 
@@ -41,7 +41,7 @@ impl Session<'_> {
         seq: i64,
     ) -> Result<Option<Stop>, SessionError> {
         while progress.is_requeued_before(seq) {
-            let reading = letter::next(&self.client, lane.lane_id, INLINE_BYTES);
+            let reading = requeued::next(&self.client, lane.lane_id, INLINE_BYTES);
             let next = answer(self.shared, reading).await?;
             progress.set_requeued_after(next.as_ref().map(|letter| letter.after_seq));
             let Some(letter) = next.filter(|letter| letter.after_seq < seq) else {
@@ -89,10 +89,14 @@ impl Session<'_> {
         let suspect = progress.is_suspected_poison().then(|| self.next_claim_id());
         if let Some(claim_id) = suspect {
             let charged = (lane.lane_id, progress.version, progress.crashes);
-            let recording =
-                settle::record_suspect(&self.client, self.connection_id, claim_id, charged);
+            let recording = settle::record_suspected_poison(
+                &self.client,
+                self.connection_id,
+                claim_id,
+                charged,
+            );
             answer(self.shared, recording).await?;
-            CrashPoint::SuspectRecorded.pass();
+            CrashPoint::SuspectedPoisonRecorded.pass();
         }
         let faced = progress.head_dead_letter();
         let event = match self.event(lane, route, fetched, faced).await {
@@ -144,7 +148,7 @@ impl Session<'_> {
                 passed.pass(seq, day);
                 let settlement =
                     passed.settlement(Stop::new(Operation::Keep), subscription.history);
-                let lanes = [(settlement, lane.token)];
+                let lanes = [(settlement, lane.entry)];
                 CrashPoint::Judged.pass();
                 let worker_id = shared.peers.worker_id();
                 let settling = settle::settle(&transaction, &self.settle, worker_id, &lanes);

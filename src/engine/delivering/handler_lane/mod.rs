@@ -38,8 +38,8 @@ use std::time::Duration;
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::claim::{self, ClaimedLane};
 use lanekeeper_postgres::fetch::{self, Position};
-use lanekeeper_postgres::gist::Gists;
 use lanekeeper_postgres::lane_connection::{self, Backend, Opened};
+use lanekeeper_postgres::preview::Previews;
 use lanekeeper_postgres::settle::{self, Operation, Settled};
 use lanekeeper_postgres::{StoreError, worker};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -204,7 +204,7 @@ impl Session<'_> {
         }
         let mut lanes = Vec::with_capacity(claimed.lanes.len());
         for lane in claimed.lanes {
-            let Some(route) = routes.get(lane.token.route) else {
+            let Some(route) = routes.get(lane.entry.route) else {
                 unreachable!("only active routes are scanned")
             };
             let hold = slots.hold(lane.lane_id, route);
@@ -260,7 +260,7 @@ impl Session<'_> {
         CrashPoint::Fetched.pass();
         let events = batches.pop().unwrap_or_default();
         let full = i64::try_from(events.len()) == Ok(BATCH);
-        let steps = plan(&events, route.merging(&Gists::new()));
+        let steps = plan(&events, route.merging(&Previews::new()));
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
             let stop = self
@@ -331,12 +331,12 @@ impl Session<'_> {
         stop: Stop,
     ) -> Result<Settled, SessionError> {
         let routes = self.shared.claiming.routes();
-        let route = routes.get(lane.token.route);
+        let route = routes.get(lane.entry.route);
         let history = route.is_some_and(|route| route.subscription.history);
         if stop.operation == Operation::Retry && stop.error.is_some() {
             self.scans.schedule(Instant::now() + stop.delay);
         }
-        let lanes = [(progress.settlement(stop, history), lane.token)];
+        let lanes = [(progress.settlement(stop, history), lane.entry)];
         CrashPoint::Judged.pass();
         let worker_id = self.shared.peers.worker_id();
         let settling = settle::settle(&self.client, &self.settle, worker_id, &lanes);

@@ -124,7 +124,7 @@ async fn run(seed: u64) {
     for trouble in troubles {
         trouble.await.unwrap();
     }
-    wait_until(LIMIT, "nothing is due and no token left", async || {
+    wait_until(LIMIT, "nothing is due and no entry left", async || {
         bed.count(
             "SELECT (SELECT count(*) FROM lanekeeper.lane_status WHERE head_seq IS NOT NULL)
                   + (SELECT count(*) FROM lanekeeper.ready WHERE due_at < now() + interval '5 s')",

@@ -5,12 +5,12 @@ use tokio_postgres::GenericClient;
 use super::StoreError;
 use super::fetch::FetchedEvent;
 
-const NEXT: &str = include_str!("sql/next_letter.sql");
-const PAYLOAD: &str = include_str!("sql/letter_payload.sql");
+const NEXT: &str = include_str!("sql/next_dead_letter.sql");
+const PAYLOAD: &str = include_str!("sql/dead_letter_payload.sql");
 
 /// A dead letter that is to be delivered again.
 #[derive(Clone, Debug)]
-pub struct RequeuedLetter {
+pub struct RequeuedDeadLetter {
     pub dead_id: i64,
     /// It comes before the first event behind this seq.
     pub after_seq: i64,
@@ -26,12 +26,12 @@ pub async fn next(
     client: &impl GenericClient,
     lane_id: i64,
     inline_bytes: i32,
-) -> Result<Option<RequeuedLetter>, StoreError> {
+) -> Result<Option<RequeuedDeadLetter>, StoreError> {
     let row = client
         .query_opt(NEXT, &[&lane_id, &inline_bytes])
         .await
         .map_err(StoreError::on("reading a requeued dead letter"))?;
-    Ok(row.map(|row| RequeuedLetter {
+    Ok(row.map(|row| RequeuedDeadLetter {
         dead_id: row.get("dead_id"),
         after_seq: row.get("after_seq"),
         event: FetchedEvent {

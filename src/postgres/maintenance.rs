@@ -9,7 +9,7 @@ use super::StoreError;
 
 pub const CHANGE_PENDING: &str = include_str!("sql/change_pending.sql");
 pub const FINISH_CHANGES: &str = include_str!("sql/finish_changes.sql");
-pub const REST_SESSIONS: &str = include_str!("sql/rest_sessions.sql");
+pub const EXPIRE_SESSIONS: &str = include_str!("sql/expire_sessions.sql");
 pub const FORGET_RECORDS: &str = include_str!("sql/forget_records.sql");
 pub const FORGET_SENT_MESSAGES: &str = include_str!("sql/forget_sent_messages.sql");
 
@@ -55,7 +55,7 @@ pub async fn run(
             &[&retention_days, &dedupe_days, &archived],
         )
         .await
-        .map_err(StoreError::on("housekeeping"))?;
+        .map_err(StoreError::on("maintaining the log"))?;
     Ok(Report {
         partitions_created: row.get(0),
         partitions_dropped: row.get(1),
@@ -171,9 +171,13 @@ pub struct Rest {
 ///
 /// # Errors
 /// Nothing of this turn was done.
-pub async fn rest_sessions(client: &Client, days: i32, sessions: i32) -> Result<Rest, StoreError> {
+pub async fn expire_sessions(
+    client: &Client,
+    days: i32,
+    sessions: i32,
+) -> Result<Rest, StoreError> {
     let row = client
-        .query_one(REST_SESSIONS, &[&days, &sessions])
+        .query_one(EXPIRE_SESSIONS, &[&days, &sessions])
         .await
         .map_err(StoreError::on("putting sessions to rest"))?;
     Ok(Rest {

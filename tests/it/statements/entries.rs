@@ -1,6 +1,6 @@
-//! What a claim makes of tokens: each is taken once, none is passed over, none is made twice (I9, I13).
+//! What a claim makes of entries: each is taken once, none is passed over, none is made twice (I9, I13).
 
-use lanekeeper_postgres::claim::Bound;
+use lanekeeper_postgres::claim::ScanStart;
 use lanekeeper_postgres::settle::{Operation, Settled, Settlement};
 
 use super::connection::{Connection, ids, settlement};
@@ -9,7 +9,7 @@ use crate::support::wait_until;
 
 const LANES: i64 = 30;
 
-/// Lanes with a token each, all of one instant, and due for longer than the walk's bound stays behind.
+/// Lanes with an entry each, all of one instant, and due for longer than the walk's bound stays behind.
 async fn bed() -> Bed {
     let bed = Bed::new().await;
     bed.enqueue_bulk(LANES, 1).await;
@@ -24,7 +24,7 @@ async fn bed() -> Bed {
 async fn a_walk_that_came_to_its_limit_is_continued_behind_what_it_took() {
     let bed = bed().await;
     let mut connection = Connection::open(&bed).await;
-    let mut bound = Bound::START;
+    let mut bound = ScanStart::START;
     let mut taken = Vec::new();
     for _ in 0..3 {
         let claimed = connection.claim(bound, 10).await;
@@ -42,13 +42,13 @@ async fn a_walk_that_came_to_its_limit_is_continued_behind_what_it_took() {
 async fn a_walk_that_saw_all_is_followed_by_one_from_the_first_token_that_is_there() {
     let bed = bed().await;
     let mut lost = Connection::open(&bed).await;
-    let held = lost.claim(Bound::START, 10).await;
+    let held = lost.claim(ScanStart::START, 10).await;
     let mut survivor = Connection::open(&bed).await;
-    let others = survivor.claim(Bound::START, 100).await;
+    let others = survivor.claim(ScanStart::START, 100).await;
     assert_eq!(others.lanes.len(), 20);
     survivor.unlock(&ids(&others.lanes)).await;
     drop(lost);
-    // As soon as the server has noticed: the tokens that were passed by are in front of no bound.
+    // As soon as the server has noticed: the entries that were passed by are in front of no bound.
     let bound = others.routes[0].bound;
     let mut found = Vec::new();
     let deadline = tokio::time::Instant::now() + LIMIT;
@@ -114,19 +114,19 @@ impl Connection {
     }
 }
 
-/// A walk sees a token; its holder replaces it and lets the lane go; only then the walk tries the lane's
-/// lock. Taken on the token that is gone, the lane would have one more with each such meeting. The claim counts what is
-/// at the places of its tokens: what went meanwhile keeps its place, also from a vacuum, and no other token is there.
+/// A walk sees an entry; its holder replaces it and lets the lane go; only then the walk tries the lane's
+/// lock. Taken on the entry that is gone, the lane would have one more with each such meeting. The claim counts what is
+/// at the places of its entries: what went meanwhile keeps its place, also from a vacuum, and no other entry is there.
 #[tokio::test]
 async fn a_token_that_was_replaced_during_the_walk_is_not_taken() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(1, 1).await;
     waits_before(&bed, "lane_lock").await;
     let mut holder = Connection::open(&bed).await;
-    let held = holder.claim(Bound::START, 1).await.lanes;
+    let held = holder.claim(ScanStart::START, 1).await.lanes;
     assert_eq!(held.len(), 1);
     let mut walker = Connection::open(&bed).await;
-    let claim = async |walker: &mut Connection| walker.claim(Bound::START, 1).await;
+    let claim = async |walker: &mut Connection| walker.claim(ScanStart::START, 1).await;
     let replaced = async {
         assert_eq!(holder.yield_all(&held).await, [Settled::Done]);
         holder.unlock(&ids(&held)).await;
@@ -136,12 +136,12 @@ async fn a_token_that_was_replaced_during_the_walk_is_not_taken() {
     };
     let claimed = walker.interrupted(&bed, claim, replaced).await;
     assert!(claimed.lanes.is_empty(), "{:?}", claimed.lanes);
-    // And the lane was given back, with its one token.
-    assert_eq!(holder.claim(Bound::START, 3).await.lanes.len(), 2);
+    // And the lane was given back, with its one entry.
+    assert_eq!(holder.claim(ScanStart::START, 3).await.lanes.len(), 2);
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.ready").await, 2);
 }
 
-/// As above, but the holder settles an event and keeps the token. Who goes by what its walk saw delivers
+/// As above, but the holder settles an event and keeps the entry. Who goes by what its walk saw delivers
 /// that event once more, and is refused.
 #[tokio::test]
 async fn progress_is_read_when_the_lane_is_locked() {
@@ -149,9 +149,9 @@ async fn progress_is_read_when_the_lane_is_locked() {
     bed.enqueue_bulk(1, 2).await;
     waits_before(&bed, "lane_lock").await;
     let mut holder = Connection::open(&bed).await;
-    let held = holder.claim(Bound::START, 1).await.lanes;
+    let held = holder.claim(ScanStart::START, 1).await.lanes;
     let mut walker = Connection::open(&bed).await;
-    let claim = async |walker: &mut Connection| walker.claim(Bound::START, 1).await;
+    let claim = async |walker: &mut Connection| walker.claim(ScanStart::START, 1).await;
     let settled = async {
         let settled = holder.pass_one(&held[0], Operation::Release).await;
         assert_eq!(settled, [Settled::Done]);
@@ -164,7 +164,7 @@ async fn progress_is_read_when_the_lane_is_locked() {
 }
 
 /// A producer commits when a settlement has its snapshot and not yet the append lock. It saw a busy lane
-/// and wrote no token: a lane that goes idle by that snapshot leaves the event for ever.
+/// and wrote no entry: a lane that goes idle by that snapshot leaves the event for ever.
 #[tokio::test]
 async fn the_log_is_looked_at_when_the_append_lock_is_taken() {
     for history_from in [None, Some(1)] {
@@ -178,7 +178,7 @@ async fn looked_at_under_the_lock(history_from: Option<i64>) {
     bed.enqueue("s1", "step").await;
     waits_before(&bed, "append_lock").await;
     let mut holder = Connection::open(&bed).await;
-    let held = holder.claim(Bound::START, 1).await.lanes;
+    let held = holder.claim(ScanStart::START, 1).await.lanes;
     let finish = async |holder: &mut Connection| {
         let finished = Settlement {
             changed: true,
@@ -186,7 +186,7 @@ async fn looked_at_under_the_lock(history_from: Option<i64>) {
             history_from,
             ..settlement(&held[0], Operation::Finish)
         };
-        holder.settle(&[(finished, held[0].token)]).await
+        holder.settle(&[(finished, held[0].entry)]).await
     };
     let appended = async {
         bed.enqueue("s1", "step").await;

@@ -1,35 +1,35 @@
-//! The first token of each route, wherever the walks have come to.
+//! The first entry of each route, wherever the walks have come to.
 
 use jiff::Timestamp;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::StoreError;
-use super::claim::Bound;
+use super::claim::ScanStart;
 
-/// A due token that is there, whoever holds its lane.
+/// A due entry that is there, whoever holds its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstToken {
+pub struct FirstReadyEntry {
     pub due_at: Timestamp,
-    pub token_id: i64,
+    pub entry_id: i64,
     pub lane_id: i64,
 }
 
-impl FirstToken {
+impl FirstReadyEntry {
     /// From where a walk takes it.
-    pub fn bound(self) -> Bound {
-        Bound {
+    pub fn bound(self) -> ScanStart {
+        ScanStart {
             due_at: self.due_at,
-            id: self.token_id - 1,
+            id: self.entry_id - 1,
         }
     }
 }
 
 /// How things stood at one moment.
 #[derive(Clone, Debug)]
-pub struct FirstTokens {
+pub struct FirstReadyEntries {
     /// In the order of the routes that were asked for.
-    pub tokens: Vec<Option<FirstToken>>,
+    pub entries: Vec<Option<FirstReadyEntry>>,
     /// Postgres' clock, no later than the moment.
     pub asked_at: Timestamp,
     /// The oldest transaction that was open and had a number.
@@ -40,19 +40,19 @@ pub struct FirstTokens {
     pub server: Option<String>,
 }
 
-/// Looks for the first token of each route from its floor on.
+/// Looks for the first entry of each route from its floor on.
 ///
 /// # Errors
 /// It is not known.
-pub async fn first_tokens(
+pub async fn first_ready_entries(
     client: &Client,
     routes: &[i32],
     floors: &[Timestamp],
-) -> Result<FirstTokens, StoreError> {
-    let doing = "looking for the first tokens";
+) -> Result<FirstReadyEntries, StoreError> {
+    let doing = "looking for the first entries";
     let row = client
         .query_typed_one(
-            include_str!("sql/first_tokens.sql"),
+            include_str!("sql/first_ready_entries.sql"),
             &[
                 (&routes, Type::INT4_ARRAY),
                 (&floors, Type::TIMESTAMPTZ_ARRAY),
@@ -63,25 +63,25 @@ pub async fn first_tokens(
     read(&row).map_err(StoreError::on(doing))
 }
 
-fn read(row: &Row) -> Result<FirstTokens, tokio_postgres::Error> {
+fn read(row: &Row) -> Result<FirstReadyEntries, tokio_postgres::Error> {
     let due_at: Option<Vec<Option<Timestamp>>> = row.try_get(0)?;
-    let token_ids: Option<Vec<Option<i64>>> = row.try_get(1)?;
+    let entry_ids: Option<Vec<Option<i64>>> = row.try_get(1)?;
     let lane_ids: Option<Vec<Option<i64>>> = row.try_get(2)?;
-    let tokens = due_at
+    let entries = due_at
         .unwrap_or_default()
         .into_iter()
-        .zip(token_ids.unwrap_or_default())
+        .zip(entry_ids.unwrap_or_default())
         .zip(lane_ids.unwrap_or_default())
-        .map(|((due_at, token_id), lane_id)| {
-            Some(FirstToken {
+        .map(|((due_at, entry_id), lane_id)| {
+            Some(FirstReadyEntry {
                 due_at: due_at?,
-                token_id: token_id?,
+                entry_id: entry_id?,
                 lane_id: lane_id?,
             })
         })
         .collect();
-    Ok(FirstTokens {
-        tokens,
+    Ok(FirstReadyEntries {
+        entries,
         asked_at: row.try_get(3)?,
         oldest_open: row.try_get(4)?,
         own_transaction: row.try_get(5)?,

@@ -1,6 +1,6 @@
 //! What large payloads say at a few places.
 
-use lanekeeper_postgres::gist;
+use lanekeeper_postgres::preview;
 use serde_json::{Value, json};
 
 use crate::support::TestDb;
@@ -36,12 +36,12 @@ async fn a_gist_says_what_the_payload_says_at_its_places_and_nothing_else() {
         "/filling/deeper",
     ];
     let read = async |events: &[_], pointers: &[&str]| {
-        gist::read(&client, session_id, events, pointers, 55_000)
+        preview::read(&client, session_id, events, pointers, 55_000)
             .await
             .unwrap()
     };
-    let gists = read(&events, &pointers).await;
-    let parsed = |seq: i64| serde_json::from_str::<Value>(&gists[&seq]).unwrap();
+    let previews = read(&events, &pointers).await;
+    let parsed = |seq: i64| serde_json::from_str::<Value>(&previews[&seq]).unwrap();
     let first = json!({"a/b": {"~": "key"}, "n": -1001234567890_i64, "f": 1.0, "last": true});
     assert_eq!(parsed(1), first);
     assert_eq!(parsed(2).pointer("/list/0/name"), Some(&json!("äöü🦀")));
@@ -52,7 +52,7 @@ async fn a_gist_says_what_the_payload_says_at_its_places_and_nothing_else() {
         text.len()
     );
     assert_eq!(parsed(2).get("n"), None, "an object is no name");
-    let told: Vec<i64> = gists.keys().copied().collect();
+    let told: Vec<i64> = previews.keys().copied().collect();
     assert_eq!(
         told,
         [1, 2],

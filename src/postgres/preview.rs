@@ -13,14 +13,14 @@ use tokio_postgres::types::Type;
 
 use super::StoreError;
 
-const GIST: &str = include_str!("sql/gist.sql");
+const GIST: &str = include_str!("sql/preview.sql");
 /// Characters that a text is cut to: it is known by then whether it says anything, and no name is as long.
 const CUT: i32 = 1024;
 
-/// Gists of payloads, as JSON, by their events' seqs.
-pub type Gists = BTreeMap<i64, String>;
+/// Previews of payloads, as JSON, by their events' seqs.
+pub type Previews = BTreeMap<i64, String>;
 
-/// The gists of these events of a session. One that has a text of more than `longest` characters at
+/// The previews of these events of a session. One that has a text of more than `longest` characters at
 /// any of the places is missing, and so is one that says nothing there.
 ///
 /// # Errors
@@ -31,17 +31,17 @@ pub async fn read(
     events: &[(i64, Date)],
     pointers: &[impl AsRef<str>],
     longest: usize,
-) -> Result<Gists, StoreError> {
+) -> Result<Previews, StoreError> {
     let days = events.iter().map(|(_, day)| *day);
     let (Some(first), Some(last)) = (days.clone().min(), days.max()) else {
-        return Ok(Gists::new());
+        return Ok(Previews::new());
     };
     let Some(paths) = pointers
         .iter()
         .map(|pointer| path(pointer.as_ref()))
         .collect::<Option<Vec<_>>>()
     else {
-        return Ok(Gists::new());
+        return Ok(Previews::new());
     };
     let seqs: Vec<i64> = events.iter().map(|(seq, _)| *seq).collect();
     let places = Value::from_iter(paths.iter().map(|path| Value::from(path.clone()))).to_string();
@@ -63,7 +63,7 @@ pub async fn read(
         .map_err(StoreError::on(
             "reading what large payloads say of their messages",
         ))?;
-    let mut gists: BTreeMap<i64, Value> = BTreeMap::new();
+    let mut previews: BTreeMap<i64, Value> = BTreeMap::new();
     let mut too_long = BTreeSet::new();
     for row in &rows {
         let (seq, number, said): (i64, i64, Option<&str>) = (row.get(0), row.get(1), row.get(2));
@@ -72,16 +72,16 @@ pub async fn read(
             .and_then(|at| paths.get(at));
         let said = said.and_then(|said| serde_json::from_str(said).ok());
         match (path, said) {
-            (Some(path), Some(said)) => put(gists.entry(seq).or_default(), path, said),
+            (Some(path), Some(said)) => put(previews.entry(seq).or_default(), path, said),
             _ => {
                 too_long.insert(seq);
             }
         }
     }
-    gists.retain(|seq, _| !too_long.contains(seq));
-    Ok(gists
+    previews.retain(|seq, _| !too_long.contains(seq));
+    Ok(previews
         .into_iter()
-        .map(|(seq, gist)| (seq, gist.to_string()))
+        .map(|(seq, preview)| (seq, preview.to_string()))
         .collect())
 }
 
@@ -123,15 +123,15 @@ mod tests {
 
     #[test]
     fn a_gist_answers_to_the_pointers_that_it_was_read_by() {
-        let mut gist = Value::Null;
+        let mut preview = Value::Null;
         for (pointer, said) in [
             ("/a~1b/~0", json!("x")),
             ("/list/0/text", json!("y")),
             ("/list/10/text", json!(7)),
             ("/", json!(true)),
         ] {
-            put(&mut gist, &path(pointer).unwrap(), said.clone());
-            assert_eq!(gist.pointer(pointer), Some(&said), "{pointer}");
+            put(&mut preview, &path(pointer).unwrap(), said.clone());
+            assert_eq!(preview.pointer(pointer), Some(&said), "{pointer}");
         }
     }
 
