@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 
 use super::StoreError;
 
-const GIST: &str = include_str!("sql/preview.sql");
+const PREVIEW: &str = include_str!("sql/preview.sql");
 /// Characters that a text is cut to: it is known by then whether it says anything, and no name is as long.
 const CUT: i32 = 1024;
 
@@ -48,7 +48,7 @@ pub async fn read(
     let longest = i32::try_from(longest).unwrap_or(i32::MAX);
     let rows = client
         .query_typed(
-            GIST,
+            PREVIEW,
             &[
                 (&session_id, Type::INT8),
                 (&seqs, Type::INT8_ARRAY),

@@ -16,7 +16,7 @@ const ROUNDS: &str = "
 const CONTROL: &str = "
     FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'lanekeeper control'";
 
-/// A round may take long, or wait a minute for a lull. Each connection for control that is opened meanwhile begins one
+/// A round may take long, or wait a minute for an idle moment. Each connection for control that is opened meanwhile begins one
 /// of its own otherwise, and all of them use the pool at once.
 #[tokio::test]
 async fn a_round_is_not_begun_while_another_is_at_work() {
@@ -40,7 +40,7 @@ async fn a_round_is_not_begun_while_another_is_at_work() {
         })
         .await;
     }
-    // As long as a lull, and then some.
+    // Longer than an idle moment takes to be noticed.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(bed.count(ROUNDS).await, 1);
     let free = "SELECT pg_advisory_unlock(42)";
