@@ -17,7 +17,7 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) $(FEATURES) --test it --test crash
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint deploy docs crash rolling demo bench model fmt clean mutations sim
+.PHONY: help build test matrix lint deploy deny docs crash rolling demo bench model fmt clean mutations sim
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ help: ## Say what there is
 build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
-test: lint deploy ## Everything that CI checks
+test: lint deploy deny ## Everything that CI checks
 	scripts/install-requirements.sh pgbouncer redis faketime
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
@@ -48,6 +48,10 @@ lint: ## Formatting, lints, shell syntax, no circles between modules
 deploy: ## Check chart, manifests, alert rules, Dockerfile and compose file
 	DEPLOY_TOOLS='$(TARGET)/deploy-tools' scripts/install-requirements.sh deploy
 	DEPLOY_TOOLS='$(TARGET)/deploy-tools' scripts/check-deploy.sh
+
+deny: ## Check licences, sources, second versions and advisories of the dependencies, by deny.toml
+	DENY_TOOLS='$(TARGET)/deny-tools' scripts/install-requirements.sh deny
+	CARGO='$(CARGO)' DENY_TOOLS='$(TARGET)/deny-tools' scripts/check-dependencies.sh
 
 docs: ## Make the pages of docs/reference from the code; `make test` compares them
 	scripts/install-requirements.sh postgres

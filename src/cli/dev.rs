@@ -151,6 +151,7 @@ async fn serve(
     let mut config = config.clone();
     // On one machine the destinations are on it too.
     config.worker.allow_private_targets = true;
+    config.http.allow_unauthenticated = true;
     let serving = Serving::start(&config, database, telemetry).await?;
     output::line(format!("worker        http://{}", serving.address))?;
     output::line("\nFor the commands in another shell:")?;

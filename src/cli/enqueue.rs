@@ -87,6 +87,11 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         (None, Some(path)) => from_file(path)?,
         (None, None) => from_stdin()?,
     };
+    if payload.trim().is_empty() {
+        return Err(Failure::usage("no payload was given: nothing was enqueued").advise(
+            "give JSON, such as --payload '{\"step\":3}', --payload-file FILE, or on standard input",
+        ));
+    }
     let headers = headers_json(&args.headers)?;
     let event = NewEvent {
         message_id: args.message_id,

@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lanekeeper_config::{Config, ConfigError};
+use lanekeeper_config::Config;
 use lanekeeper_core::error::chain;
 use lanekeeper_producer::spool::Spool;
 use lanekeeper_streams::hooks::SPOOLED;
@@ -45,11 +45,13 @@ pub struct Args {
     pub payload: Vec<OsString>,
 }
 
-/// Runs the command outside of any runtime. Without a usable configuration the defaults count: the
-/// call then goes to the default spool.
-pub fn run(args: &Args, config: Result<Config, ConfigError>) -> ExitCode {
+/// Runs the command outside of any runtime. `unusable`: what of the configuration does not count.
+pub fn run(args: &Args, config: &Config, unusable: Vec<String>) -> ExitCode {
     let origin = Origin::now();
     let mut said = Said::default();
+    for text in unusable {
+        said.add(format!("not taken from the configuration: {text}"));
+    }
     let report = catch_unwind(AssertUnwindSafe(|| hook(args, config, &origin, &mut said)));
     if let Err(panic) = report {
         said.add(format!(
@@ -61,13 +63,7 @@ pub fn run(args: &Args, config: Result<Config, ConfigError>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin, said: &mut Said) {
-    let config = config.unwrap_or_else(|error| {
-        said.add(format!(
-            "the configuration cannot be used, its defaults are: {error}"
-        ));
-        Config::default()
-    });
+fn hook(args: &Args, config: &Config, origin: &Origin, said: &mut Said) {
     let cli = match args.cli.as_deref().map(str::parse::<AgentCli>) {
         Some(Ok(cli)) => cli,
         Some(Err(error)) => return said.add(format!("nothing is recorded: {error}")),
@@ -91,7 +87,7 @@ fn hook(args: &Args, config: Result<Config, ConfigError>, origin: &Origin, said:
     }
     let spent = look_for_transcript(&mut call, &config.hook);
     let budget = config.hook.timeout().saturating_sub(spent);
-    match emit(&call, &config, budget, said) {
+    match emit(&call, config, budget, said) {
         Emitted::Stored => {}
         Emitted::Spooled { because } => said.add(format!("kept in the spool: {because}")),
         Emitted::Rejected { because, kept_in } => said.add(format!(

@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lanekeeper_config::{Config, ConfigError};
+use lanekeeper_config::{Config, ConfigError, Place};
 use lanekeeper_telemetry::{Telemetry, log};
 use tokio::runtime;
 
@@ -57,7 +57,8 @@ Example:
   DATABASE_URL=postgres://me@db/app lanekeeper apply -f subscriptions.toml"
 )]
 struct Cli {
-    /// Configuration file [default: lanekeeper.toml, where it exists]
+    /// Configuration file [default: the first of ./lanekeeper.toml (not for `hook`), lanekeeper/lanekeeper.toml in
+    /// $XDG_CONFIG_HOME or ~/.config, /etc/lanekeeper/lanekeeper.toml]
     #[arg(long, global = true, value_name = "FILE", env = "LANEKEEPER_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -158,10 +159,13 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    let config = Config::load(cli.config.as_deref());
+    let named = cli.config.as_deref();
     let ran = match cli.command {
-        Command::Hook(args) => return hook::run(&args, config),
-        Command::Other(command) => run(command, config),
+        Command::Hook(args) => {
+            let (config, unusable) = Config::load_for_hook(named);
+            return hook::run(&args, &config, unusable);
+        }
+        Command::Other(command) => run(command, Config::load(named)),
     };
     ran.unwrap_or_else(|failure| {
         output::report(&failure);
@@ -171,6 +175,12 @@ pub fn main() -> ExitCode {
 
 fn run(command: OtherCommand, config: Result<Config, ConfigError>) -> Result<ExitCode, Failure> {
     let config = config.map_err(Failure::usage)?;
+    // Whoever runs a command in somebody else's directory learns that its file counts.
+    if let Some(file) = &config.file
+        && (file.place == Place::WorkingDirectory || matches!(command, OtherCommand::Config(_)))
+    {
+        output::note(format!("settings are read from {}", file.path.display()));
+    }
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -1,9 +1,11 @@
 //! `lanekeeper token`: access tokens of the HTTP API.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lanekeeper_config::Config;
 use lanekeeper_core::bucket::Rate;
+use lanekeeper_core::subscription::duration;
 use lanekeeper_postgres::token::{self, NewToken, Scope, TokenView};
 use serde::Serialize;
 
@@ -30,7 +32,7 @@ enum Command {
 Only a hash of it is kept. Give it to whoever sends the requests, as LANEKEEPER_TOKEN for `hook` and `enqueue`.
 
 Example:
-  lanekeeper token create ci --scope produce --stream hooks --rate 50/s --expires-in-days 90")]
+  lanekeeper token create ci --scope produce --stream hooks --rate 50/s --expires-in 90d")]
 struct CreateArgs {
     /// Who gets it
     name: String,
@@ -43,9 +45,9 @@ struct CreateArgs {
     /// How many requests it may send, such as 50/s [default: as many as the server takes]
     #[arg(long)]
     rate: Option<Rate>,
-    /// After how many days it ends [default: never]
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i64).range(1..=3650))]
-    expires_in_days: Option<i64>,
+    /// After which time it ends, such as 12h or 90d, by the clock of Postgres [default: never]
+    #[arg(long, value_name = "TIME", value_parser = expiry)]
+    expires_in: Option<Duration>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -99,13 +101,23 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Ten years at most: whoever wants more means never.
+const LONGEST: Duration = Duration::from_secs(3_650 * 86_400);
+
+fn expiry(text: &str) -> Result<Duration, String> {
+    duration::parse_up_to(text, LONGEST).and_then(|time| match time < Duration::from_secs(1) {
+        true => Err(format!("{text:?} must be at least 1s")),
+        false => Ok(time),
+    })
+}
+
 async fn create(client: &tokio_postgres::Client, args: &CreateArgs) -> Result<ExitCode, Failure> {
     let new = NewToken {
         name: &args.name,
         scopes: &args.scopes,
         streams: (!args.streams.is_empty()).then_some(&args.streams),
         rate: args.rate,
-        expires_in_s: args.expires_in_days.map(|days| days * 86_400),
+        expires_in_s: args.expires_in.map(|time| time.as_secs().cast_signed()),
     };
     let (bearer, expires_at) = match token::create(client, &new).await {
         Ok(made) => made,

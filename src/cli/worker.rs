@@ -184,7 +184,7 @@ impl Serving {
             http::events::POOL_WITHIN,
         )
         .map_err(Failure::failed)?;
-        let access = Access::new(judging, worker.probe(), address.ip().is_loopback());
+        let access = Access::new(judging, worker.probe(), config.http.allow_unauthenticated);
         let serving = Arc::new(instruments::Serving::new(&opentelemetry::global::meter(
             names::SCOPE,
         )));

@@ -16,6 +16,9 @@ use super::schema::{self, Schema, Setting};
 const PREFIX: &str = "LANEKEEPER_";
 const FILE_SUFFIX: &str = "_FILE";
 
+/// What the adapter `exec` tells its programs of the event. They may run `lanekeeper`.
+const EVENT_PREFIX: &str = "LANEKEEPER_EVENT_";
+
 /// Read by the command line and by producers over HTTP: no settings.
 const OTHERS: [&str; 4] = [
     "LANEKEEPER_CONFIG",
@@ -58,7 +61,7 @@ pub(super) fn read(
     schema: &Schema,
     problems: &mut Vec<Problem>,
 ) -> Vec<Setting> {
-    let variables = relevant(variables, problems);
+    let variables = relevant(variables, schema, problems);
     let (own, shared): (Vec<_>, Vec<_>) = variables
         .iter()
         .partition(|(name, _)| name.starts_with(PREFIX));
@@ -83,6 +86,7 @@ pub(super) fn read(
 /// The variables that are ours to read.
 fn relevant(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
+    schema: &Schema,
     problems: &mut Vec<Problem>,
 ) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
@@ -90,8 +94,10 @@ fn relevant(
         let Ok(name) = name.into_string() else {
             continue;
         };
-        let own =
-            name.starts_with(PREFIX) && !OTHERS.contains(&name.as_str()) && !is_service_link(&name);
+        let own = name.starts_with(PREFIX)
+            && !name.starts_with(EVENT_PREFIX)
+            && !OTHERS.contains(&name.as_str())
+            && !is_service_link(&name);
         if text.is_empty() || !(own || shared_key(&name).is_some()) {
             continue;
         }
@@ -99,7 +105,10 @@ fn relevant(
             Ok(text) => {
                 found.insert(name, text);
             }
-            Err(_) => problems.push(Problem::NotUnicode { variable: name }),
+            Err(_) => problems.push(Problem::NotUnicode {
+                key: target(&name, schema).map_or_else(|| key_of(&name), |target| target.key),
+                variable: name,
+            }),
         }
     }
     found
@@ -170,6 +179,7 @@ fn secret_file(
     let plain = name.strip_suffix(FILE_SUFFIX).unwrap_or(name);
     if variables.contains_key(plain) {
         return Err(Problem::SecretTwice {
+            key,
             variable: plain.to_owned(),
         });
     }
@@ -182,6 +192,7 @@ fn secret_file(
             origin: Origin::SecretFile { variable, path },
         }),
         Err(reason) => Err(Problem::SecretFile {
+            key,
             variable,
             path,
             reason,
@@ -265,6 +276,18 @@ mod tests {
         }
         assert_eq!(problems(&[("LANEKEEPER_HTTP__PORT", "80")]).len(), 1);
         assert_eq!(problems(&[("LANEKEEPER_PORTS", "80")]).len(), 1);
+    }
+
+    #[test]
+    fn what_a_program_is_told_of_its_event_is_no_setting() {
+        for name in [
+            "LANEKEEPER_EVENT_TYPE",
+            "LANEKEEPER_EVENT_SESSION",
+            "LANEKEEPER_EVENT_LATER",
+        ] {
+            assert_eq!(problems(&[(name, "x")]), [""; 0], "{name}");
+        }
+        assert_eq!(problems(&[("LANEKEEPER_EVENTS", "x")]).len(), 1);
     }
 
     #[test]

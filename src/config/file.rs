@@ -1,44 +1,31 @@
 //! The layer of the TOML file: sections of keys, each setting with the line it stands in.
 
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lanekeeper_core::toml_file::Position;
 use toml::de::{DeTable, DeValue};
 
+use super::find::Found;
 use super::problem::{ConfigError, Origin, Problem};
 use super::schema::{self, Schema, Setting};
 
-/// Read from the working directory where no file is named.
-const DEFAULT: &str = "lanekeeper.toml";
-
-/// The settings of the file. `named` must exist; the default file need not.
+/// The settings of the file.
 pub(super) fn read(
-    named: Option<&Path>,
+    found: &Found,
     schema: &Schema,
     problems: &mut Vec<Problem>,
 ) -> Result<Vec<Setting>, ConfigError> {
-    let path = named.unwrap_or(Path::new(DEFAULT)).to_owned();
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return match named {
-                Some(_) => Err(ConfigError::FileMissing { path }),
-                None => Ok(Vec::new()),
-            };
-        }
-        Err(source) => return Err(ConfigError::FileUnreadable { path, source }),
-    };
-    match DeTable::parse(&text) {
+    let (text, path) = (&found.text, found.file.path.clone());
+    match DeTable::parse(text) {
         Ok(table) => Ok(Reader {
             path,
-            text: &text,
+            text,
             schema,
             problems,
         }
         .sections(table.get_ref())),
         Err(error) => Err(ConfigError::FileSyntax {
-            position: Position::of_error(&text, &error),
+            position: Position::of_error(text, &error),
             message: error.message().to_owned(),
             path,
         }),

@@ -1,8 +1,7 @@
 //! How URLs look without their passwords.
 
-use lanekeeper_postgres::connection::ConnectionString;
+use lanekeeper_postgres::connection::{ConnectionString, servers};
 use lanekeeper_secret::MASK;
-use tokio_postgres::config::Host;
 
 /// User, hosts and database of a PostgreSQL URL or key-value string. Built from what is known to
 /// be harmless rather than by cutting the password out, so that no spelling of it slips through.
@@ -17,24 +16,11 @@ pub(super) fn masked_postgres_url(url: &str) -> String {
         (user, None) => format!("{user}@"),
         (user, Some(_)) => format!("{user}:{MASK}@"),
     };
-    let ports = config.get_ports();
-    let hosts: Vec<String> = config
-        .get_hosts()
-        .iter()
-        .enumerate()
-        .map(|(index, host)| {
-            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
-            match host {
-                Host::Tcp(name) => format!("{name}:{port}"),
-                Host::Unix(path) => format!("{}:{port}", path.display()),
-            }
-        })
-        .collect();
     let database = config.get_dbname().unwrap_or(user);
     let mode = ssl.mode.map(|mode| format!("?sslmode={}", mode.as_str()));
     format!(
         "postgres://{credentials}{}/{database}{}",
-        hosts.join(","),
+        servers(&config),
         mode.unwrap_or_default()
     )
 }

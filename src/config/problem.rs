@@ -58,20 +58,56 @@ pub enum Problem {
     },
     #[error("{variable}: the file {} cannot be read: {reason}", path.display())]
     SecretFile {
+        key: String,
         variable: String,
         path: PathBuf,
         reason: io::Error,
     },
     #[error("{variable} and {variable}_FILE are both set: keep one of them")]
-    SecretTwice { variable: String },
+    SecretTwice { key: String, variable: String },
     #[error("{variable}: the value is not valid UTF-8")]
-    NotUnicode { variable: String },
+    NotUnicode { key: String, variable: String },
+}
+
+impl Problem {
+    /// The setting that it is about, if there is one.
+    pub(super) fn key(&self) -> Option<&str> {
+        match self {
+            Self::UnknownKey { .. } | Self::UnknownVariable { .. } => None,
+            Self::Value { key, .. }
+            | Self::SecretFile { key, .. }
+            | Self::SecretTwice { key, .. }
+            | Self::NotUnicode { key, .. } => Some(key),
+        }
+    }
 }
 
 fn suggestion(nearest: Option<&str>) -> String {
     nearest
         .map(|known| format!(" (did you mean {known}?)"))
         .unwrap_or_default()
+}
+
+/// Why a file that is there is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("it is {0}, and only a regular file is read")]
+    NotRegular(&'static str),
+    #[error("it is larger than {max} bytes")]
+    TooLarge { max: u64 },
+    #[error(
+        "it is a symbolic link, which is not followed from the working directory. Name the file with --config"
+    )]
+    Link,
+    #[error(
+        "it belongs to user {owner}, and this is user {user}: in the working directory only a file of your own or of \
+         root counts. Read it, then name it with --config"
+    )]
+    Owner { owner: u32, user: u32 },
+    #[error(
+        "others may write it (mode {mode:04o}): take that away with `chmod go-w`, or name it with --config"
+    )]
+    Writable { mode: u32 },
 }
 
 /// Why there is no configuration to start with.
@@ -81,6 +117,8 @@ pub enum ConfigError {
     FileMissing { path: PathBuf },
     #[error("the configuration file {} cannot be read", path.display())]
     FileUnreadable { path: PathBuf, source: io::Error },
+    #[error("the configuration file {} is refused: {reason}", path.display())]
+    FileRefused { path: PathBuf, reason: Refusal },
     #[error("{}:{position}: not valid TOML: {message}", path.display())]
     FileSyntax {
         path: PathBuf,

@@ -14,13 +14,14 @@ use super::problem::Origin;
 use super::settings::Config;
 
 /// Keys whose values are never shown and may be given as the path of a file.
-const SECRETS: [&str; 2] = ["database.url", "redis.url"];
+const SECRETS: [&str; 3] = ["database.url", "database.password", "redis.url"];
 
 pub(super) fn is_secret(key: &str) -> bool {
     SECRETS.contains(&key)
 }
 
 /// One value that a layer gives.
+#[derive(Clone)]
 pub(super) struct Setting {
     pub(super) key: String,
     pub(super) value: Value,

@@ -11,6 +11,7 @@ use lanekeeper_streams::hooks::config::HookConfig;
 use lanekeeper_telemetry::config::LogConfig;
 use serde::{Deserialize, Serialize};
 
+use super::find::ConfigFile;
 use super::problem::Origins;
 
 /// Everything that can be set. Field names are the keys.
@@ -28,6 +29,9 @@ pub struct Config {
     /// Where each setting that is not a default came from.
     #[serde(skip)]
     pub origins: Origins,
+    /// The file that was read, if one was.
+    #[serde(skip)]
+    pub file: Option<ConfigFile>,
 }
 
 section! {

@@ -1,11 +1,12 @@
 //! Who may do what: bearer tokens with scopes, and how fast.
 //!
 //! A token is looked up in Postgres and remembered for two seconds, so that a revoked one is refused that much
-//! later at the most. While no token was ever made, a listener on loopback lets programs of its machine in: that is
-//! a developer's. It lets no web page in that a browser there shows, and nobody whom a proxy asks for. A listener
-//! that others reach lets nobody in.
+//! later at the most. Nobody else is let in, unless `http.allow_unauthenticated` says so: then, while no token was ever
+//! made, programs of this machine are, which is a developer's. No web page is that a browser there shows, and nobody
+//! whom a proxy asks for that says so.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,45 +28,52 @@ const REMEMBERED: usize = 4_096;
 /// Requests that a token may send at once before its rate spaces them.
 const BURST: u32 = 100;
 
-/// What was found of tokens, and when; `None`: there is no such token, or it is over.
+/// What was found of tokens, and when; `None`: there is no such token, or it was revoked.
 type Found = HashMap<i64, (Instant, Option<Arc<Grant>>)>;
+
+/// Where a request's connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
 
 /// Judges requests.
 pub struct Access {
     pool: Pool,
     probe: Probe,
-    /// Whether only this machine reaches the listener.
-    loopback: bool,
+    /// Whether programs of this machine may come without a token while there is none.
+    allow_unauthenticated: bool,
     found: Mutex<Found>,
     /// Whether there are any tokens, and when that was looked at.
     any: Mutex<Option<(Instant, bool)>>,
 }
 
 impl Access {
-    pub fn new(pool: Pool, probe: Probe, loopback: bool) -> Self {
+    pub fn new(pool: Pool, probe: Probe, allow_unauthenticated: bool) -> Self {
         Self {
             pool,
             probe,
-            loopback,
+            allow_unauthenticated,
             found: Mutex::default(),
             any: Mutex::default(),
         }
     }
 
-    /// Lets a request through that may do this with a stream, or says why not.
+    /// Lets a request through that may do this with a stream, or says why not. Returns its token's number; `None`: it
+    /// may do without.
     pub async fn judge(
         &self,
         headers: &HeaderMap,
+        Peer(peer): Peer,
         scope: Scope,
         stream: &str,
-    ) -> Result<(), Problem> {
+    ) -> Result<Option<i64>, Problem> {
         let Some(given) = headers.get(header::AUTHORIZATION) else {
-            if is_of_this_machine(headers) && self.is_open().await? {
-                return Ok(());
+            if is_of_this_machine(peer, headers) && self.is_open().await? {
+                return Ok(None);
             }
             return Err(
                 Problem::unauthorized("the request has no access token: nothing was done").hint(
-                    "send Authorization: Bearer …; make a token with `lanekeeper token create`",
+                    "send Authorization: Bearer …; make a token with `lanekeeper token create`. On a \
+                     developer's machine http.allow_unauthenticated lets its programs in without",
                 ),
             );
         };
@@ -82,6 +90,15 @@ impl Access {
         let grant = grant
             .filter(|grant| grant.is_of(&bearer))
             .ok_or_else(refused)?;
+        // Only its holder learns that it was good once.
+        if grant.has_expired {
+            let detail = format!(
+                "the access token {:?} has expired: nothing was done",
+                grant.name
+            );
+            return Err(Problem::unauthorized(detail)
+                .hint("revoke it, and make another with `lanekeeper token create`"));
+        }
         if !grant.has(scope) || !grant.reaches(stream) {
             let detail = format!(
                 "the access token {:?} may not {} on stream {stream:?}: nothing was done",
@@ -90,7 +107,8 @@ impl Access {
             );
             return Err(Problem::new(problem_type::FORBIDDEN, detail));
         }
-        self.pace(&grant).await
+        self.pace(&grant).await?;
+        Ok(Some(grant.token_id))
     }
 
     /// Spaces a token's requests: one that is a little early waits, one that is much too early is refused.
@@ -159,9 +177,9 @@ impl Access {
         Ok(grant)
     }
 
-    /// Whether everybody may do everything.
+    /// Whether programs of this machine may do everything.
     async fn is_open(&self) -> Result<bool, Problem> {
-        if !self.loopback {
+        if !self.allow_unauthenticated {
             return Ok(false);
         }
         if let Some((at, any)) = *self.any.lock().unwrap_or_else(PoisonError::into_inner)
@@ -178,7 +196,7 @@ impl Access {
 
 /// Whether a program on this machine asks for itself, as far as a request can show it: no web page, which a
 /// browser names or which comes by a name of its own (DNS rebinding), and nobody whom a proxy asks for.
-fn is_of_this_machine(headers: &HeaderMap) -> bool {
+fn is_of_this_machine(peer: SocketAddr, headers: &HeaderMap) -> bool {
     const OTHERS: [&str; 6] = [
         "origin",
         "sec-fetch-site",
@@ -194,7 +212,9 @@ fn is_of_this_machine(headers: &HeaderMap) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     });
-    matches!(name, Some("127.0.0.1" | "localhost" | "[::1]"))
+    // An IPv4 client of a listener on every address of both kinds comes by one of IPv6.
+    peer.ip().to_canonical().is_loopback()
+        && matches!(name, Some("127.0.0.1" | "localhost" | "[::1]"))
         && OTHERS.iter().all(|name| !headers.contains_key(*name))
 }
 
@@ -219,7 +239,26 @@ mod tests {
                 HeaderValue::from_static(value),
             )
         });
-        is_of_this_machine(&headers.collect())
+        let here = SocketAddr::from(([127, 0, 0, 1], 40_000));
+        is_of_this_machine(here, &headers.collect())
+    }
+
+    #[test]
+    fn a_client_of_another_machine_is_none_of_this_one_whatever_it_says() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+        for (peer, is_local) in [
+            ("127.0.0.1:4000", true),
+            ("127.9.9.9:4000", true),
+            ("[::1]:4000", true),
+            ("[::ffff:127.0.0.1]:4000", true),
+            ("10.0.0.1:4000", false),
+            ("[::ffff:10.0.0.1]:4000", false),
+            ("[fe80::1]:4000", false),
+        ] {
+            let told = is_of_this_machine(peer.parse().unwrap(), &headers);
+            assert_eq!(told, is_local, "{peer}");
+        }
     }
 
     #[test]

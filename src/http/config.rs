@@ -10,6 +10,9 @@ section! {
     HttpConfig {
         /// Address and port of the probes, metrics and the API; port 0 takes a free one.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+        /// Whether programs of this machine may use the API without an access token while none was ever made; for
+        /// developers. Leave it off beside a proxy on this machine: one that adds no header makes everybody look so.
+        allow_unauthenticated: bool = false,
         /// Connections to Postgres for requests; opened when there are any.
         pool_size: usize = 4,
         /// Requests at once; more are asked to come again.

@@ -22,6 +22,11 @@ use tokio_util::sync::CancellationToken;
 /// Places that requests to the API leave to probes and metrics.
 const RESERVED: usize = 16;
 
+/// How many of all connections requests to the API may take.
+pub fn of_api(most: usize) -> usize {
+    most.saturating_sub(RESERVED)
+}
+
 pub struct Connections {
     most: usize,
     state: Mutex<State>,
@@ -154,7 +159,7 @@ impl Place {
     /// It is not to be served.
     pub fn begin(&self, is_api: bool) -> Result<Busy, Turned> {
         let mut state = self.connections.state();
-        if is_api && state.requests + RESERVED >= self.connections.most {
+        if is_api && state.requests >= of_api(self.connections.most) {
             return Err(Turned::Full);
         }
         let open = state.open.get_mut(&self.number).ok_or(Turned::GaveWay)?;

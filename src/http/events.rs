@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Bytes, to_bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use deadpool_postgres::Pool;
+use http_body_util::BodyExt as _;
 use lanekeeper_core::trace::TraceContext;
 use lanekeeper_postgres::Database;
 use lanekeeper_postgres::append::Enqueued;
@@ -25,9 +25,9 @@ use lanekeeper_telemetry::span::is_well_formed;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::access::Access;
+use super::access::{Access, Peer};
 use super::body::Body;
-use super::places::Places;
+use super::places::{Places, Room};
 use super::problem::Problem;
 use super::problem_type;
 use crate::config::HttpConfig;
@@ -74,7 +74,7 @@ impl Desk {
             access,
             appender: Appender::new(pool.clone(), database),
             pool,
-            places: Places::new(config.max_requests, config.max_body_bytes),
+            places: Places::new(config),
             body_within: config.read_timeout(),
         }
     }
@@ -104,13 +104,19 @@ async fn not_so() -> Problem {
 async fn append_events(
     State(desk): State<Arc<Desk>>,
     path: Result<Path<(String, String)>, PathRejection>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
-    desk.access.judge(&headers, Scope::Produce, &stream).await?;
-    let room = desk.places.body(&headers)?;
-    let body = read_body(body, desk.places.max_body_bytes(), desk.body_within).await?;
+    let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
+    let token_id = judged.await?;
+    let mut room = desk.places.body(token_id)?;
+    let reading = read_body(body, &mut room, desk.places.max_body_bytes());
+    let body = timeout(desk.body_within, reading).await.map_err(|_| {
+        let detail = "the body took too long to arrive: nothing was enqueued";
+        Problem::new(problem_type::TIMED_OUT, detail)
+    })??;
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
@@ -156,26 +162,29 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
+/// Reads a body into memory that it takes as it comes.
 async fn read_body(
-    body: axum::body::Body,
+    mut body: axum::body::Body,
+    room: &mut Room,
     limit: usize,
-    within: Duration,
-) -> Result<Bytes, Problem> {
-    match timeout(within, to_bytes(body, limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) => {
-            let cause = std::error::Error::source(&error);
-            if cause.is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>()) {
-                return Err(Problem::too_large(limit));
-            }
+) -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| {
             let detail = "the body did not arrive whole: nothing was enqueued";
-            Err(Problem::new(problem_type::INCOMPLETE, detail))
+            Problem::new(problem_type::INCOMPLETE, detail)
+        })?;
+        // Trailers say nothing here.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if bytes.len() + data.len() > limit {
+            return Err(Problem::too_large(limit));
         }
-        Err(_) => {
-            let detail = "the body took too long to arrive: nothing was enqueued";
-            Err(Problem::new(problem_type::TIMED_OUT, detail))
-        }
+        room.grow(data.len())?;
+        bytes.extend_from_slice(&data);
     }
+    Ok(bytes)
 }
 
 /// The request's trace context, for events that bring none of their own; none where it is not well-formed.
@@ -199,11 +208,13 @@ async fn read_events(
     State(desk): State<Arc<Desk>>,
     path: Result<Path<(String, String)>, PathRejection>,
     range: Result<Query<Range>, QueryRejection>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let Query(range) = range.map_err(|rejection| Problem::unreadable(&rejection))?;
-    desk.access.judge(&headers, Scope::Read, &stream).await?;
+    let judged = desk.access.judge(&headers, peer, Scope::Read, &stream);
+    judged.await?;
     let _place = desk.places.request()?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
     let reading = async {

@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Peer;
 use super::answer::Answer;
 use super::connections::{Connections, Place};
 use super::problem::{Code, Problem};
@@ -114,7 +115,7 @@ impl Service {
         let place = Arc::new(place);
         let answering = service_fn(|request| {
             let (service, place) = (Arc::clone(&self), Arc::clone(&place));
-            async move { Ok::<_, Infallible>(service.answer(request, &place).await) }
+            async move { Ok::<_, Infallible>(service.answer(request, Peer(peer), &place).await) }
         });
         let socket = TokioIo::new(Socket::new(stream, self.read_within));
         let mut connection = pin!(
@@ -150,7 +151,13 @@ impl Service {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, place: &Place) -> Response<Body> {
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        peer: Peer,
+        place: &Place,
+    ) -> Response<Body> {
+        request.extensions_mut().insert(peer);
         let mut measured = self.serving.begin(request.method().as_str());
         let is_api = request.uri().path().starts_with(API);
         // Full, or it had to give way as the request came.

@@ -1,11 +1,17 @@
 //! How much requests may take: memory for their bodies, and places.
+//!
+//! Memory is taken as a body arrives, so that one that is sent slowly, or only announced, holds what came of it. One
+//! access token has half of that memory, and of the API's connections, for bodies at the most: whoever holds on to
+//! its part leaves the others theirs.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::http::{HeaderMap, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connections;
 use super::problem::Problem;
+use crate::config::HttpConfig;
 
 /// Bodies of the largest size that are in memory at once.
 const LARGEST_BODIES: usize = 4;
@@ -13,22 +19,51 @@ const UNIT: usize = 1024;
 
 pub struct Places {
     requests: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
+    shares: Arc<Shares>,
     max_body_bytes: usize,
 }
 
 /// A request's part, until it is done.
 pub struct Place(#[allow(dead_code, reason = "it is held, not read")] OwnedSemaphorePermit);
 
-/// Memory for a body.
-pub struct Room(#[allow(dead_code, reason = "it is held, not read")] OwnedSemaphorePermit);
+/// Memory for a body, which grows with it.
+pub struct Room {
+    memory: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+    bytes: usize,
+    units: usize,
+    /// Of whose share; `None`: let in without a token.
+    share: Option<(Arc<Shares>, i64)>,
+}
+
+/// What bodies have by access token.
+struct Shares {
+    most: Share,
+    taken: Mutex<HashMap<i64, Share>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Share {
+    bodies: usize,
+    units: usize,
+}
 
 impl Places {
-    pub fn new(max_requests: usize, max_body_bytes: usize) -> Self {
+    pub fn new(config: &HttpConfig) -> Self {
+        let units = units(config.max_body_bytes) * LARGEST_BODIES;
+        let most = Share {
+            bodies: (connections::of_api(config.max_connections) / 2).max(1),
+            units: units / 2,
+        };
         Self {
-            requests: Arc::new(Semaphore::new(max_requests)),
-            bytes: Arc::new(Semaphore::new(units(max_body_bytes) * LARGEST_BODIES)),
-            max_body_bytes,
+            requests: Arc::new(Semaphore::new(config.max_requests)),
+            memory: Arc::new(Semaphore::new(units)),
+            shares: Arc::new(Shares {
+                most,
+                taken: Mutex::default(),
+            }),
+            max_body_bytes: config.max_body_bytes,
         }
     }
 
@@ -41,46 +76,158 @@ impl Places {
         place.map(Place).map_err(|_| Problem::busy())
     }
 
-    /// Memory for the body that these headers announce; for the largest where they do not say.
-    pub fn body(&self, headers: &HeaderMap) -> Result<Room, Problem> {
-        let announced = headers
-            .get(header::CONTENT_LENGTH)
-            .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-        // One that is too large is refused when so much of it was read: an answer before that is seldom heard.
-        let bytes = announced.unwrap_or(usize::MAX).min(self.max_body_bytes);
-        let wanted = u32::try_from(units(bytes)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.bytes).try_acquire_many_owned(wanted);
-        room.map(Room).map_err(|_| Problem::busy())
+    /// For a body that comes with this token.
+    pub fn body(&self, token_id: Option<i64>) -> Result<Room, Problem> {
+        if let Some(token_id) = token_id {
+            self.shares.take(
+                token_id,
+                Share {
+                    bodies: 1,
+                    units: 0,
+                },
+            )?;
+        }
+        Ok(Room {
+            memory: Arc::clone(&self.memory),
+            permit: None,
+            bytes: 0,
+            units: 0,
+            share: token_id.map(|token_id| (Arc::clone(&self.shares), token_id)),
+        })
+    }
+}
+
+impl Room {
+    /// Makes room for more of the body, or refuses it: nobody waits for memory that a slow client may hold.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.bytes += bytes;
+        let more = units(self.bytes) - self.units;
+        let permits = u32::try_from(more).map_err(|_| Problem::busy())?;
+        if let Some((shares, token_id)) = &self.share {
+            let more = Share {
+                bodies: 0,
+                units: more,
+            };
+            shares.take(*token_id, more)?;
+        }
+        // Counted from here on: given back with the share.
+        self.units += more;
+        let permit = Arc::clone(&self.memory).try_acquire_many_owned(permits);
+        let permit = permit.map_err(|_| Problem::busy())?;
+        match &mut self.permit {
+            Some(held) => held.merge(permit),
+            None => self.permit = Some(permit),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some((shares, token_id)) = &self.share {
+            let bodies = 1;
+            let units = self.units;
+            shares.give_back(*token_id, Share { bodies, units });
+        }
+    }
+}
+
+impl Shares {
+    fn take(&self, token_id: i64, more: Share) -> Result<(), Problem> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = taken.entry(token_id).or_default();
+        let then = Share {
+            bodies: share.bodies + more.bodies,
+            units: share.units + more.units,
+        };
+        if then.bodies > self.most.bodies || then.units > self.most.units {
+            return Err(Problem::token_busy());
+        }
+        *share = then;
+        Ok(())
+    }
+
+    fn give_back(&self, token_id: i64, less: Share) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = taken.get_mut(&token_id) {
+            share.bodies -= less.bodies;
+            share.units -= less.units;
+            if share.bodies == 0 {
+                taken.remove(&token_id);
+            }
+        }
     }
 }
 
 fn units(bytes: usize) -> usize {
-    bytes.div_ceil(UNIT).max(1)
+    bytes.div_ceil(UNIT)
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
-    fn announcing(bytes: usize) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
-        headers
+    const MEGABYTE: usize = 1 << 20;
+
+    fn places() -> Places {
+        Places::new(&HttpConfig {
+            max_body_bytes: MEGABYTE,
+            // Eight of them are the API's.
+            max_connections: 24,
+            ..HttpConfig::default()
+        })
+    }
+
+    /// As many bodies of a size as get room.
+    fn fill(places: &Places, token_id: Option<i64>, bytes: usize) -> Vec<Room> {
+        let mut rooms = Vec::new();
+        while let Ok(mut room) = places.body(token_id) {
+            if room.grow(bytes).is_err() {
+                break;
+            }
+            rooms.push(room);
+        }
+        rooms
     }
 
     #[test]
     fn bodies_share_the_memory_of_four_of_the_largest() {
-        let places = Places::new(64, 1 << 20);
-        let none = HeaderMap::new();
-        let unannounced: Vec<_> = (0..4).map(|_| places.body(&none).ok().unwrap()).collect();
-        assert!(places.body(&announcing(10)).is_err());
-        drop(unannounced);
-        let small: Vec<_> = (0..4096).map(|_| places.body(&announcing(10))).collect();
-        assert!(small.iter().all(Result::is_ok));
+        let places = places();
+        let rooms = fill(&places, None, MEGABYTE);
+        assert_eq!(rooms.len(), 4);
+        drop(rooms);
+        assert_eq!(fill(&places, None, MEGABYTE).len(), 4, "it is given back");
+    }
+
+    #[test]
+    fn a_body_that_has_not_arrived_holds_no_memory() {
+        let places = places();
+        let slow: Vec<Room> = (0..100).map(|_| places.body(None).ok().unwrap()).collect();
+        assert_eq!(fill(&places, None, MEGABYTE).len(), 4);
+        drop(slow);
+    }
+
+    #[test]
+    fn one_token_leaves_others_half_of_the_memory_and_of_the_connections() {
+        let places = places();
+        let large = fill(&places, Some(1), MEGABYTE);
+        assert_eq!(large.len(), 2);
+        assert_eq!(fill(&places, Some(2), MEGABYTE).len(), 2);
+        drop(large);
+        let small = fill(&places, Some(1), 1);
+        assert_eq!(small.len(), 4);
+        assert_eq!(fill(&places, Some(2), 1).len(), 4);
         drop(small);
-        let large: Vec<_> = (0..5).map(|_| places.body(&announcing(1 << 30))).collect();
-        assert_eq!(large.iter().filter(|room| room.is_ok()).count(), 4);
+        assert!(places.shares.taken.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_body_takes_by_the_kilobyte_however_it_is_cut() {
+        let places = places();
+        let mut room = places.body(Some(1)).ok().unwrap();
+        for _ in 0..2_048 {
+            room.grow(1).ok().unwrap();
+        }
+        assert_eq!(places.memory.available_permits(), 4 * 1_024 - 2);
     }
 }

@@ -114,6 +114,13 @@ impl Problem {
         Self::later(of::BUSY, detail, RETRY_AFTER_S)
     }
 
+    /// One token's bodies have their share of memory or connections.
+    pub fn token_busy() -> Self {
+        let detail =
+            "as many bodies as this access token may send at once are under way: nothing was done";
+        Self::later(of::BUSY, detail, RETRY_AFTER_S)
+    }
+
     /// A defect of ours.
     pub fn failed() -> Self {
         let detail =

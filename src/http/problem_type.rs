@@ -50,7 +50,8 @@ problem_types! {
     TOO_DEEP = "too_deep", UNPROCESSABLE_ENTITY;
     /// The JSON contains `\u0000`, which Postgres cannot store.
     NUL_CHARACTER = "nul_character", UNPROCESSABLE_ENTITY;
-    /// The worker serves as many requests as it can. Nothing was done; repeat after `Retry-After`.
+    /// The worker serves as many requests as it can, or as many bodies of one access token as it takes at once.
+    /// Nothing was done; repeat after `Retry-After`.
     BUSY = "busy", TOO_MANY_REQUESTS;
     /// The access token has sent more than its rate. Nothing was done; repeat after `Retry-After`.
     RATE_LIMITED = "rate_limited", TOO_MANY_REQUESTS;

@@ -13,6 +13,8 @@ section! {
         /// Secret. The one PostgreSQL, by a direct connection and not through a transaction pooler: workers hold
         /// session-level locks. Needed by every command that talks to Postgres.
         url: Option<Secret> = None,
+        /// Secret. The password, where the URL has none; any text, since it is not part of the URL.
+        password: Option<Secret> = None,
         /// `disable`, `prefer`, `require`, `verify-ca` or `verify-full`, where the URL does not say; default
         /// `prefer`.
         sslmode: Option<SslMode> = None,

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::config::DatabaseConfig;
-use crate::connection::ConnectionStringError;
+use crate::connection::{ConnectionStringError, servers};
 
 use super::migrate::{self, OLDEST_POSTGRES, Unfit};
 use super::tls::TlsError;
@@ -147,8 +146,8 @@ impl ConnectError {
 /// The configured database.
 pub fn settings(config: &DatabaseConfig) -> Result<Database, ConnectError> {
     let url = config.url.as_ref().ok_or(ConnectError::NotConfigured)?;
-    let database =
-        Database::of_secret(url, config.ssl()).map_err(|source| ConnectError::Url { source })?;
+    let database = Database::of_secrets(url, config.password.as_ref(), config.ssl())
+        .map_err(|source| ConnectError::Url { source })?;
     Ok(database.with(|driver| {
         driver.connect_timeout(Duration::from_millis(config.connect_timeout_ms));
         if driver.get_application_name().is_none() {
@@ -275,24 +274,12 @@ struct Target {
 impl Target {
     fn of(database: &Database) -> Self {
         let settings = database.driver();
-        let ports = settings.get_ports();
-        let servers = settings
-            .get_hosts()
-            .iter()
-            .enumerate()
-            .map(|(index, host)| {
-                let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
-                match host {
-                    Host::Tcp(name) => format!("{name}:{port}"),
-                    Host::Unix(path) => format!("{}:{port}", path.display()),
-                }
-            });
         let user = settings
             .get_user()
             .unwrap_or("(the operating system's)")
             .to_owned();
         Self {
-            server: servers.collect::<Vec<_>>().join(","),
+            server: servers(settings),
             database: settings.get_dbname().unwrap_or(&user).to_owned(),
             user,
         }

@@ -10,6 +10,11 @@ use std::str::FromStr;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio_postgres::Config;
+
+mod hosts;
+
+pub use hosts::servers;
 
 /// How much of TLS is asked for, as in libpq.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -145,13 +150,21 @@ pub enum ConnectionStringError {
     HalfClientCertificate,
     #[error("the query has an escape that is not UTF-8")]
     Escape,
+    #[error("a URL of PostgreSQL begins with postgres:// or postgresql://")]
+    Scheme,
+    #[error(
+        "it is neither a URL nor words such as host=db: write postgres://USER@HOST:5432/DATABASE"
+    )]
+    NoUrl,
+    #[error("it names no host: write postgres://USER@HOST:5432/DATABASE")]
+    NoHost,
 }
 
 /// What a connection string says.
 #[derive(Clone, Debug)]
 pub struct ConnectionString {
     /// Without its `sslmode`, which is among the parameters.
-    pub driver: tokio_postgres::Config,
+    pub driver: Config,
     pub ssl: SslParameters,
 }
 
@@ -164,8 +177,24 @@ impl FromStr for ConnectionString {
             None if is_url(text) => (text.to_owned(), SslParameters::default()),
             None => split_words(text)?,
         };
-        let driver = rest.parse().map_err(ConnectionStringError::Driver)?;
+        let driver: Config = rest
+            .parse()
+            .map_err(|error| misread(text).unwrap_or(ConnectionStringError::Driver(error)))?;
+        if hosts::are_absent(&driver) {
+            return Err(ConnectionStringError::NoHost);
+        }
         Ok(Self { driver, ssl })
+    }
+}
+
+/// What a text that the driver refuses was probably meant to be: it says only at which character it stopped.
+fn misread(text: &str) -> Option<ConnectionStringError> {
+    match text.split_once("://") {
+        Some((scheme, _)) if !is_url(text) && !scheme.contains(['=', ' ']) => {
+            Some(ConnectionStringError::Scheme)
+        }
+        None if !text.contains('=') => Some(ConnectionStringError::NoUrl),
+        _ => None,
     }
 }
 

@@ -1,5 +1,5 @@
-//! User and password of a database whose connection string stands in a file, which may be replaced while the
-//! process runs.
+//! User and password of a database whose connection string or password stands in a file, which may be replaced while
+//! the process runs.
 //!
 //! Only these two are followed. A worker whose connections led to two servers, or to two databases of one, would
 //! hold a lane in one and deliver it from the other: whoever moves the database starts its workers again.
@@ -11,32 +11,62 @@ use crate::connection::{ConnectionString, ConnectionStringError};
 
 #[derive(Clone, Debug)]
 pub(super) struct Credentials {
+    /// The connection string, if it stands in a file.
+    string: Option<StringFile>,
+    /// For a connection string without one.
+    password: Option<Secret>,
+}
+
+#[derive(Clone, Debug)]
+struct StringFile {
     string: Secret,
     /// What it said when the process started.
     first: ConnectionString,
 }
 
 impl Credentials {
-    /// `None`: it stands in no file.
-    pub(super) fn of(string: &Secret) -> Result<Option<Self>, ConnectionStringError> {
-        if !string.is_in_file() {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            first: string.expose().parse()?,
-            string: string.clone(),
-        }))
+    /// `None`: the connection string says all there is to know, once and for all.
+    pub(super) fn of(
+        string: &Secret,
+        password: Option<&Secret>,
+    ) -> Result<Option<Self>, ConnectionStringError> {
+        let file = match string.is_in_file() {
+            true => Some(StringFile {
+                first: string.expose().parse()?,
+                string: string.clone(),
+            }),
+            false => None,
+        };
+        let credentials = Self {
+            string: file,
+            password: password.cloned(),
+        };
+        let is_needed = credentials.string.is_some() || credentials.password.is_some();
+        Ok(is_needed.then_some(credentials))
     }
 
     /// These settings with the credentials of now.
     pub(super) async fn on(&self, driver: &Config) -> Config {
-        let string = self.string.current(|text| self.judge(text)).await;
         let mut renewed = driver.clone();
-        // It was judged, now or before.
-        if let Ok(now) = string.expose().parse::<ConnectionString>() {
-            take(&mut renewed, &now.driver);
+        if let Some(file) = &self.string {
+            file.renew(&mut renewed).await;
+        }
+        if let Some(password) = &self.password
+            && renewed.get_password().is_none()
+        {
+            renewed.password(password.current(|_| Ok(())).await.expose());
         }
         renewed
+    }
+}
+
+impl StringFile {
+    async fn renew(&self, driver: &mut Config) {
+        let string = self.string.current(|text| self.judge(text)).await;
+        // It was judged, now or before.
+        if let Ok(now) = string.expose().parse::<ConnectionString>() {
+            take(driver, &now.driver);
+        }
     }
 
     fn judge(&self, text: &str) -> Result<(), String> {
@@ -60,5 +90,34 @@ fn take(into: &mut Config, from: &Config) {
     }
     if let Some(password) = from.get_password() {
         into.password(password);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_password_beside_the_string_counts_where_that_has_none_and_follows_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        let odd = r"it's \ a %41 'password'";
+        std::fs::write(&path, "changed later\n").unwrap();
+        let password = Secret::new(odd).of_file("PASSWORD_FILE", &path);
+        for (string, expected) in [
+            ("host=db user=me", "changed later"),
+            ("postgres://me:own@db", "own"),
+        ] {
+            let string = Secret::new(string);
+            let driver: Config = string.expose().parse().unwrap();
+            let credentials = Credentials::of(&string, Some(&password)).unwrap().unwrap();
+            let now = credentials.on(&driver).await;
+            assert_eq!(now.get_password(), Some(expected.as_bytes()));
+        }
+        let (string, fixed) = (Secret::new("host=db"), Secret::new(odd));
+        let credentials = Credentials::of(&string, Some(&fixed)).unwrap().unwrap();
+        let now = credentials.on(&"host=db".parse().unwrap()).await;
+        assert_eq!(now.get_password(), Some(odd.as_bytes()));
+        assert!(Credentials::of(&string, None).unwrap().is_none());
     }
 }

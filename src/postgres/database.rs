@@ -2,8 +2,8 @@
 //!
 //! A Unix socket is never wrapped in TLS, whatever the mode: nothing is between it and the server.
 //! With `sslmode=prefer` a handshake that fails, or a server that lets this user in only without
-//! TLS, is followed by an attempt without, as libpq does it. Where the connection string stands in a file, each
-//! connection is made with the credentials that it has by then (`credentials`).
+//! TLS, is followed by an attempt without, as libpq does it. Where the connection string or the password stands in a
+//! file, each connection is made with the credentials that it has by then (`credentials`).
 
 use std::future::Future;
 use std::io;
@@ -45,15 +45,17 @@ impl Database {
         Ok(Self::secured(driver, ssl))
     }
 
-    /// As [`Database::new`]; where the secret stands in a file, with what that has when a connection is made.
+    /// As [`Database::new`], with a password for a string that has none; where one of them stands in a file, with
+    /// what that has when a connection is made.
     ///
     /// # Errors
     /// As there.
-    pub fn of_secret(
+    pub fn of_secrets(
         string: &Secret,
+        password: Option<&Secret>,
         beside: SslParameters,
     ) -> Result<Self, ConnectionStringError> {
-        let credentials = Credentials::of(string)?;
+        let credentials = Credentials::of(string, password)?;
         Ok(Self {
             credentials,
             ..Self::new(string.expose(), beside)?

@@ -204,6 +204,8 @@ pub struct Grant {
     streams: Option<Vec<String>>,
     /// An error where the row has one that is none: it stands for no rate at all.
     pub rate: Result<Option<Rate>, RateError>,
+    /// By Postgres' clock.
+    pub has_expired: bool,
     hash: Vec<u8>,
 }
 
@@ -225,7 +227,7 @@ impl Grant {
     }
 }
 
-/// The grant of a token's row, where it is neither revoked nor expired. Whether it is the bearer's is
+/// The grant of a token's row, where it is not revoked. Whether it has expired, and whether it is the bearer's, is
 /// for the caller to see, with [`Grant::is_of`].
 ///
 /// # Errors
@@ -244,6 +246,7 @@ pub async fn find(client: &impl GenericClient, token_id: i64) -> Result<Option<G
             scopes: row.try_get("scopes")?,
             streams: row.try_get("streams")?,
             rate: rate.map(str::parse).transpose(),
+            has_expired: row.try_get("has_expired")?,
             hash: row.try_get("hash")?,
         })
     };
@@ -310,6 +313,7 @@ mod tests {
             scopes: vec!["produce".to_owned()],
             streams: Some(vec!["runs".to_owned()]),
             rate: Ok(None),
+            has_expired: false,
             hash: hash(&good.secret),
         };
         assert!(grant.is_of(&good));

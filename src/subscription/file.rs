@@ -10,7 +10,7 @@ use std::time::Duration;
 use lanekeeper_core::subscription::{
     Events, Exhaustion, FileError, Limit, Problem, Start, built_in,
 };
-use lanekeeper_core::toml_file::Position;
+use lanekeeper_core::toml_file::{Position, nearest};
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
@@ -121,8 +121,12 @@ impl<'t> Reader<'t> {
                 continue;
             };
             if !known {
-                let reason = format!("unknown section; did you mean [subscription.{name}]?");
-                self.refuse(offset, name, reason);
+                let meant = meant(name, sections);
+                self.refuse(
+                    offset,
+                    name,
+                    format!("unknown section; did you mean [{meant}]?"),
+                );
                 continue;
             }
             for (key, content) in sections {
@@ -182,9 +186,12 @@ impl<'t> Reader<'t> {
         }
         let position = section.position();
         let stream = section.require("stream", value::text);
-        let adapter = section.require("adapter", |value| {
-            value::text(value).and_then(built_in::refuse_adapter)
-        });
+        let adapter = match section.refuse_misspelt("adapter") {
+            true => None,
+            false => section.require("adapter", |value| {
+                value::text(value).and_then(built_in::refuse_adapter)
+            }),
+        };
         let events = section.take("events", value::events);
         let start = section.take("start", value::choice(&Start::ALL, Start::as_str));
         let retry = self.retry(&mut section);
@@ -227,6 +234,19 @@ impl<'t> Reader<'t> {
         };
         self.problems.extend(section.finish());
         retry
+    }
+}
+
+/// The section that a wrong one was probably meant to be: `[subscriptions.a]` or `[a]`.
+fn meant(name: &str, sections: &DeTable<'_>) -> String {
+    let mut inner = sections.iter();
+    let only_tables = inner.all(|(_, content)| content.get_ref().as_table().is_some());
+    let first = sections.iter().next().filter(|_| only_tables);
+    let family = nearest(name, ["stream", "subscription"]);
+    match (family, first) {
+        (Some(family), Some((inner, _))) => format!("{family}.{}", inner.get_ref()),
+        (Some(family), None) if name.starts_with(family) => format!("{family}.NAME"),
+        _ => format!("subscription.{name}"),
     }
 }
 

@@ -85,6 +85,28 @@ impl<'t> Section<'t> {
         self.take(key, read)
     }
 
+    /// Refuses what resembles a key that is not there; without it nobody would judge that entry.
+    pub(super) fn refuse_misspelt(&mut self, key: &'static str) -> bool {
+        if self.entries.iter().any(|entry| entry.name == key) {
+            return false;
+        }
+        let similar = nearest(key, self.entries.iter().map(|entry| entry.name));
+        let Some(at) = self
+            .entries
+            .iter()
+            .position(|entry| Some(entry.name) == similar)
+        else {
+            return false;
+        };
+        let entry = self.entries.remove(at);
+        self.refuse(
+            entry.offset,
+            entry.name,
+            format!("unknown key; did you mean {key}?"),
+        );
+        true
+    }
+
     /// Takes a table inside this one, written `key = { … }` or `[section.key]`.
     pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'t>> {
         let value = self.remove(key)?;

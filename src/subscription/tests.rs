@@ -127,6 +127,20 @@ fn lists_of_events_are_explicit() {
 }
 
 #[test]
+fn a_misspelt_adapter_is_named_by_the_word_that_was_meant() {
+    assert_eq!(
+        problems(
+            "[subscription.a]\nstream = \"hooks\"\nadaptor = \"webhook\"\nurl = \"https://example.com\""
+        ),
+        ["3:1: subscription.a.adaptor: unknown key; did you mean adapter?"]
+    );
+    assert_eq!(
+        problems("[subscription.a]\nstream = \"hooks\"\nurl = \"https://example.com\""),
+        ["1:15: subscription.a.adapter: is missing"]
+    );
+}
+
+#[test]
 fn what_is_not_toml_or_not_a_section_says_where() {
     assert!(problems("[subscription.a\n")[0].starts_with("1:16: not valid TOML"));
     assert!(problems(&format!("{AUDIT}{AUDIT}"))[0].contains("duplicate key"));
@@ -134,6 +148,18 @@ fn what_is_not_toml_or_not_a_section_says_where() {
         problems("[audit]\nstream = \"hooks\""),
         ["1:2: audit: unknown section; did you mean [subscription.audit]?"]
     );
+    for (text, meant) in [
+        ("[subscriptions.a]\nstream = \"hooks\"", "[subscription.a]"),
+        ("[subscriptions]", "[subscription.NAME]"),
+        ("[streams.runs]", "[stream.runs]"),
+        ("[steam]\nstream = \"hooks\"", "[subscription.steam]"),
+    ] {
+        let found = problems(text);
+        assert!(
+            found[0].ends_with(&format!("did you mean {meant}?")),
+            "{found:?}"
+        );
+    }
     assert!(problems("[stream.Mine]")[0].contains("starts with a-z"));
 }
 

@@ -5,6 +5,8 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::command::{command, run};
 
+mod files;
+
 const URL: (&str, &str) = ("DATABASE_URL", "postgres://me:hunter2@db.example:6000/app");
 
 #[tokio::test]

@@ -99,6 +99,23 @@ annotations:
 {{- if .migrates }}{{ default $database.existingSecret $database.migrationExistingSecret }}{{ else }}{{ $database.existingSecret }}{{ end }}
 {{- end }}
 
+{{/* The secret of a container that is mounted for the database, as a YAML map: secret, key and the file's name, which is
+url for a connection string and password by parts. Empty where there is none. Of [root, migrates]. */}}
+{{- define "lanekeeper.databaseFile" -}}
+{{- $database := .root.Values.database }}
+{{- $string := include "lanekeeper.databaseSecret" . }}
+{{- $ofOwner := and .migrates (not $string) $database.migrationUser }}
+{{- $secret := ternary $database.migrationPasswordExistingSecret $database.passwordExistingSecret (not (empty $ofOwner)) }}
+{{- $key := ternary $database.migrationPasswordKey $database.passwordKey (not (empty $ofOwner)) }}
+{{- if $string }}
+{{- $key = ternary $database.migrationKey $database.key (and .migrates (ne "" $database.migrationExistingSecret)) }}
+{{- $secret = $string }}
+{{- end }}
+{{- with $secret }}
+{{- toYaml (dict "secret" . "key" $key "path" (ternary "url" "password" (not (empty $string)))) }}
+{{- end }}
+{{- end }}
+
 {{/* Where the database is. Of [root, migrates]; of Jobs too, which hooks run before the release's ConfigMaps are there. */}}
 {{- define "lanekeeper.databaseEnv" -}}
 {{- $database := .root.Values.database }}
@@ -107,27 +124,17 @@ annotations:
   value: /etc/lanekeeper/database/url
 {{- else }}
 {{- $user := $database.user }}
-{{- $secret := $database.passwordExistingSecret }}
-{{- $key := $database.passwordKey }}
-{{- if and .migrates $database.migrationUser }}
-{{- $user = $database.migrationUser }}
-{{- $secret = $database.migrationPasswordExistingSecret }}
-{{- $key = $database.migrationPasswordKey }}
-{{- end }}
+{{- if and .migrates $database.migrationUser }}{{ $user = $database.migrationUser }}{{ end }}
 {{- $parts := list (printf "host=%s" (include "lanekeeper.quoted" $database.host)) (printf "port=%d" (int $database.port)) }}
 {{- $parts = append $parts (printf "dbname=%s" (include "lanekeeper.quoted" $database.name)) }}
 {{- $parts = append $parts (printf "user=%s" (include "lanekeeper.quoted" $user)) }}
 {{- with $database.sslmode }}{{ $parts = append $parts (printf "sslmode=%s" .) }}{{ end }}
-{{- if $secret }}
-{{- $parts = append $parts "password='$(PGPASSWORD)'" }}
-- name: PGPASSWORD
-  valueFrom:
-    secretKeyRef:
-      name: {{ $secret }}
-      key: {{ $key | quote }}
-{{- end }}
 - name: DATABASE_URL
   value: {{ join " " $parts | quote }}
+{{- if include "lanekeeper.databaseFile" . }}
+- name: LANEKEEPER_DATABASE__PASSWORD_FILE
+  value: /etc/lanekeeper/database/password
+{{- end }}
 {{- end }}
 {{- if and $database.caExistingSecret (not (dig "database" "sslrootcert" "" .root.Values.config)) }}
 - name: LANEKEEPER_DATABASE__SSLROOTCERT
@@ -197,17 +204,22 @@ a list with one name twice is refused by some and misread by others. */}}
 {{- end }}
 {{- end }}
 
-{{/* Of [root, secret, key]; nothing of the secret where the database is given by parts. */}}
-{{- define "lanekeeper.databaseVolume" -}}
-{{- with .secret }}
-- name: database
+{{/* Of [root, migrates, name]: the volume with the secret for the database, if there is one. */}}
+{{- define "lanekeeper.databaseSecretVolume" -}}
+{{- with fromYaml (include "lanekeeper.databaseFile" .) }}
+- name: {{ $.name }}
   secret:
-    secretName: {{ . }}
+    secretName: {{ .secret }}
     defaultMode: 0440
     items:
-      - key: {{ $.key }}
-        path: url
+      - key: {{ .key }}
+        path: {{ .path }}
 {{- end }}
+{{- end }}
+
+{{/* Of [root, migrates]. */}}
+{{- define "lanekeeper.databaseVolume" -}}
+{{ include "lanekeeper.databaseSecretVolume" (merge (dict "name" "database") .) }}
 {{- with .root.Values.database.caExistingSecret }}
 - name: database-ca
   secret:
@@ -218,8 +230,8 @@ a list with one name twice is refused by some and misread by others. */}}
 
 {{/* Of [root, migrates]. */}}
 {{- define "lanekeeper.databaseMounts" -}}
-{{- $own := and .migrates (eq .root.Values.migrations.mode "initContainer") .root.Values.database.migrationExistingSecret }}
-{{- if include "lanekeeper.databaseSecret" . }}
+{{- $own := and .migrates (include "lanekeeper.migratesBeside" .root) }}
+{{- if include "lanekeeper.databaseFile" . }}
 - name: {{ ternary "migration-database" "database" (not (empty $own)) }}
   mountPath: /etc/lanekeeper/database
   readOnly: true
@@ -338,7 +350,7 @@ volumeMounts:
 {{- end }}
 
 {{- define "lanekeeper.workerVolumes" -}}
-{{ include "lanekeeper.databaseVolume" (dict "root" . "secret" .Values.database.existingSecret "key" .Values.database.key) }}
+{{ include "lanekeeper.databaseVolume" (dict "root" . "migrates" false) }}
 {{ include "lanekeeper.migrationVolume" . }}
 {{- if .Values.redis.existingSecret }}
 - name: redis
@@ -356,9 +368,7 @@ volumeMounts:
 
 {{/* Of the Job that migrates. */}}
 {{- define "lanekeeper.migrateVolumes" -}}
-{{- $secret := include "lanekeeper.databaseSecret" (dict "root" . "migrates" true) }}
-{{- $key := ternary .Values.database.migrationKey .Values.database.key (ne "" .Values.database.migrationExistingSecret) }}
-{{ include "lanekeeper.databaseVolume" (dict "root" . "secret" $secret "key" $key) }}
+{{ include "lanekeeper.databaseVolume" (dict "root" . "migrates" true) }}
 {{ include "lanekeeper.volumes" .Values.jobs.extraVolumes }}
 {{- end }}
 
@@ -381,16 +391,14 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Of pods that migrate in an init container under a role of its own. */}}
+{{/* Whether pods migrate in an init container under a role of its own: with another secret than the workers'. */}}
+{{- define "lanekeeper.migratesBeside" -}}
+{{- if and (eq .Values.migrations.mode "initContainer") (or .Values.database.migrationExistingSecret .Values.database.migrationUser) }}yes{{ end }}
+{{- end }}
+
 {{- define "lanekeeper.migrationVolume" -}}
-{{- if and (eq .Values.migrations.mode "initContainer") .Values.database.migrationExistingSecret }}
-- name: migration-database
-  secret:
-    secretName: {{ .Values.database.migrationExistingSecret }}
-    defaultMode: 0440
-    items:
-      - key: {{ .Values.database.migrationKey }}
-        path: url
+{{- if include "lanekeeper.migratesBeside" . }}
+{{ include "lanekeeper.databaseSecretVolume" (dict "root" . "migrates" true "name" "migration-database") }}
 {{- end }}
 {{- end }}
 

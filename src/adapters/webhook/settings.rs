@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
-use url::Url;
+use url::{Host, Url};
 
 use super::KIND;
 use crate::settings::{self, SettingsError};
@@ -34,6 +34,10 @@ impl Checked {
     pub(super) fn read(given: &Value) -> Result<Self, SettingsError> {
         let given: Settings = settings::parse(KIND, given)?;
         let refused = |reason: &str| SettingsError::invalid(KIND, "url", reason);
+        if let Some(meant) = without_scheme(&given.url) {
+            let reason = format!("it does not begin with http:// or https://; write {meant}");
+            return Err(refused(&reason));
+        }
         // The parser's own error would do too, but for repeating the URL.
         let url = Url::parse(&given.url).map_err(|error| refused(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -61,6 +65,26 @@ impl Checked {
     }
 }
 
+/// How a URL begins that was written without its scheme, such as `localhost:9000/hooks`; its path may be a secret.
+fn without_scheme(given: &str) -> Option<String> {
+    if given.contains("://") {
+        return None;
+    }
+    let meant = Url::parse(&format!("http://{given}")).ok()?;
+    let host = meant.host()?;
+    if !meant.username().is_empty() || meant.password().is_some() {
+        return None;
+    }
+    let on_this_machine = match &host {
+        Host::Domain(name) => *name == "localhost",
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    };
+    let scheme = if on_this_machine { "http" } else { "https" };
+    let port = meant.port().map(|port| format!(":{port}"));
+    Some(format!("{scheme}://{host}{}/…", port.unwrap_or_default()))
+}
+
 fn is_variable(name: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty()
@@ -85,7 +109,11 @@ mod tests {
             ("ftp://example.com/key", "only http and https"),
             ("https://user:key@example.com/", "carries credentials"),
             ("https://key@example.com/", "carries credentials"),
-            ("example.com/key", "relative URL"),
+            ("example.com/key", "write https://example.com/…"),
+            ("localhost:9000/key", "write http://localhost:9000/…"),
+            ("127.0.0.1:9000", "write http://127.0.0.1:9000/…"),
+            ("user:key@example.com", "only http and https"),
+            ("mailto:key", "only http and https"),
             ("https://", "empty host"),
         ] {
             let error = refusal(json!({"url": url}));

@@ -16,6 +16,11 @@ const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
 /// Reads a duration of at least a millisecond and at most 7 days.
 pub fn parse(text: &str) -> Result<Duration, String> {
+    parse_up_to(text, LONGEST)
+}
+
+/// Reads a duration of at least a millisecond and at most `longest`.
+pub fn parse_up_to(text: &str, longest: Duration) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let scale = UNITS
@@ -29,8 +34,11 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         ));
     };
     let duration = Duration::from_millis(number.saturating_mul(scale));
-    if duration.is_zero() || duration > LONGEST {
-        return Err(format!("{text:?} must be at least 1ms and at most 7d"));
+    if duration.is_zero() || duration > longest {
+        let longest = written(longest);
+        return Err(format!(
+            "{text:?} must be at least 1ms and at most {longest}"
+        ));
     }
     Ok(duration)
 }

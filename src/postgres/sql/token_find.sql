@@ -1,4 +1,5 @@
 -- Purpose: judge a token that came with a request. Rows: one at most. Index: token's primary key.
-SELECT t.token_id, t.name, t.hash, t.scopes, t.streams, t.rate
+SELECT t.token_id, t.name, t.hash, t.scopes, t.streams, t.rate,
+    coalesce(t.expires_at <= clock_timestamp(), false) AS has_expired
 FROM lanekeeper.token AS t
-WHERE t.token_id = $1 AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+WHERE t.token_id = $1 AND t.revoked_at IS NULL

@@ -109,8 +109,8 @@ async fn once_there_is_a_token_every_request_needs_one_that_is_good_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_that_others_reach_lets_nobody_in_without_a_token() {
-    let site = Site::open(&[("LANEKEEPER_HTTP__LISTEN", "0.0.0.0:0")]).await;
+async fn nobody_is_let_in_without_a_token_unless_a_setting_says_so() {
+    let site = Site::open(&[("LANEKEEPER_HTTP__ALLOW_UNAUTHENTICATED", "false")]).await;
     ask(&site, Method::POST, "runs", None)
         .await
         .assert_problem(401, "unauthorized");
@@ -128,10 +128,27 @@ async fn a_listener_that_others_reach_lets_nobody_in_without_a_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn times_after_which_no_token_ends_are_refused() {
+    let create = [
+        "token",
+        "create",
+        "ci",
+        "--scope",
+        "produce",
+        "--expires-in",
+    ];
+    for time in ["0s", "999ms", "90", "3651d", "-1d", ""] {
+        let ran = run(&[&create[..], &[time]].concat(), &[], "").await;
+        assert_eq!(ran.code, Some(2), "{time}");
+        assert!(ran.stderr.contains("--expires-in"), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_ends_when_it_was_to_end_and_its_name_is_free_when_it_is_revoked() {
     let site = Site::open(&[]).await;
     let token = site
-        .token(&["ci", "--scope", "produce", "--expires-in-days", "1"])
+        .token(&["ci", "--scope", "produce", "--expires-in", "1d"])
         .await;
     assert_eq!(
         ask(&site, Method::POST, "runs", Some(&token)).await.status,
@@ -146,6 +163,19 @@ async fn a_token_ends_when_it_was_to_end_and_its_name_is_free_when_it_is_revoked
         ask(&site, Method::POST, "runs", Some(&token)).await.status == 401
     })
     .await;
+    let over = ask(&site, Method::POST, "runs", Some(&token)).await;
+    over.assert_problem(401, "unauthorized");
+    let detail = over.body["detail"].as_str().unwrap();
+    assert!(detail.contains("\"ci\" has expired"), "{detail}");
+    // Whoever has not got it learns nothing of it.
+    let other = format!(
+        "{}{}",
+        &token[..token.len() - 1],
+        if token.ends_with('0') { "1" } else { "0" }
+    );
+    let guessed = ask(&site, Method::POST, "runs", Some(&other)).await;
+    let detail = guessed.body["detail"].as_str().unwrap();
+    assert!(!detail.contains("expired"), "{detail}");
     let url = [("DATABASE_URL", site.plant.url.as_str())];
     let again = ["token", "create", "ci", "--scope", "produce"];
     let taken = run(&again, &url, "").await;
@@ -171,6 +201,7 @@ async fn a_token_ends_when_it_was_to_end_and_its_name_is_free_when_it_is_revoked
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(rows.len(), 2);
+    assert!(rows[0]["expires_at"].is_string() && rows[1]["expires_at"].is_null());
     assert!(rows[0]["revoked_at"].is_string() && rows[1]["revoked_at"].is_null());
     assert!(!listed.stdout.contains("hash"), "{}", listed.stdout);
     assert!(site.worker.stop().await.success());

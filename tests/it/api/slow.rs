@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
-use super::site::Site;
+use super::site::{Answer, Site};
 use crate::process::plant::LIMIT;
 use crate::support::wait_until;
 
@@ -134,6 +135,36 @@ async fn assert_probes_answer(site: &Site) {
         let status = answer.expect(path).expect(path).status();
         assert_eq!(status, 200, "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_bodies_of_one_token_leave_others_their_room() {
+    let patient = [("LANEKEEPER_HTTP__READ_TIMEOUT_MS", "60000")];
+    let site = Site::open(&patient).await;
+    let slow = site.token(&["slow", "--scope", "produce"]).await;
+    let other = site.token(&["other", "--scope", "produce"]).await;
+    let path = "/v1/streams/runs/sessions/s/events";
+    // Chunked: nobody knows how large they become.
+    let begun = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {slow}\r\n\
+         transfer-encoding: chunked\r\n\r\n1\r\n[\r\n"
+    );
+    let held = hold(&site, 20, &begun).await;
+    let under_way = async || {
+        let metrics = reqwest::get(site.worker.http() + "/metrics").await.unwrap();
+        let of_post = "http_server_active_requests{http_request_method=\"POST\"";
+        let metrics = metrics.text().await.unwrap();
+        let mut lines = metrics.lines().filter(|line| line.starts_with(of_post));
+        lines.any(|line| line.ends_with(" 20"))
+    };
+    wait_until(LIMIT, "all of them are under way", under_way).await;
+    for _ in 0..5 {
+        let request = site.events(Method::POST, "runs", "t").bearer_auth(&other);
+        let answer = Answer::of(request.body(EVENT).send().await.unwrap()).await;
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
+    drop(held);
+    assert!(site.worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -112,7 +112,6 @@ async fn what_is_refused_is_named_and_leaves_nothing_behind() {
     let nothing = "nothing was enqueued";
     for (stream, payload, says) in [
         ("runs", "{\"a\":", "not JSON"),
-        ("runs", "", "not JSON"),
         ("runs", "plain text", "text needs its quotes"),
         ("runs", "\"\\u0000\"", "\\u0000"),
         ("runs", "\"\\ud800\"", "not JSON"),
@@ -122,6 +121,10 @@ async fn what_is_refused_is_named_and_leaves_nothing_behind() {
     ] {
         let ran = run_with_input(&db, &["enqueue", stream, "s", "step"], payload).await;
         ran.refused(1, &[nothing, says]);
+    }
+    for blank in ["", " \n"] {
+        let ran = run_with_input(&db, &["enqueue", "runs", "s", "step"], blank).await;
+        ran.refused(2, &[nothing, "no payload was given", "--payload '"]);
     }
     let args = [
         "enqueue",

@@ -31,7 +31,7 @@ conforms!(Script:
 );
 
 /// Renamed when whole, so that nobody reads half of it.
-const KEEP_BODY: &str = r#"cat > "$OUT/part.$LANEKEEPER_MESSAGE_ID" && mv "$OUT/part.$LANEKEEPER_MESSAGE_ID" "$OUT/body.$LANEKEEPER_MESSAGE_ID""#;
+const KEEP_BODY: &str = r#"cat > "$OUT/part.$LANEKEEPER_EVENT_MESSAGE_ID" && mv "$OUT/part.$LANEKEEPER_EVENT_MESSAGE_ID" "$OUT/body.$LANEKEEPER_EVENT_MESSAGE_ID""#;
 /// Two processes that end by force only, both of them writers of the FIFO.
 const HANG: &str = r#"exec 3>"$OUT/alive"; sleep 1000 & echo up >&3; sleep 1000"#;
 
@@ -211,19 +211,19 @@ async fn event_is_described_in_the_environment_without_the_secrets_of_the_worker
     let environment = std::fs::read_to_string(folder.path().join("environment")).unwrap();
     let has = |line: &str| environment.lines().any(|given| given == line);
     assert!(
-        has("LANEKEEPER_STREAM=hooks") && has("LANEKEEPER_SESSION=s 1"),
+        has("LANEKEEPER_EVENT_STREAM=hooks") && has("LANEKEEPER_EVENT_SESSION=s 1"),
         "{environment}"
     );
     assert!(
-        has("LANEKEEPER_SEQ=42") && has("LANEKEEPER_ATTEMPT=3"),
+        has("LANEKEEPER_EVENT_SEQ=42") && has("LANEKEEPER_EVENT_ATTEMPT=3"),
         "{environment}"
     );
     assert!(
-        has(&format!("LANEKEEPER_MESSAGE_ID={}", event.message_id)),
+        has(&format!("LANEKEEPER_EVENT_MESSAGE_ID={}", event.message_id)),
         "{environment}"
     );
     assert!(has("LANEKEEPER_EVENT_TYPE=agent_stop"), "{environment}");
-    assert!(has("LANEKEEPER_SUBSCRIPTION=audit"), "{environment}");
+    assert!(has("LANEKEEPER_EVENT_SUBSCRIPTION=audit"), "{environment}");
     assert!(
         has("GREETING=hello") && has("DATABASE_URL=the command's own"),
         "{environment}"
@@ -234,4 +234,18 @@ async fn event_is_described_in_the_environment_without_the_secrets_of_the_worker
     );
     let cwd = std::fs::read_to_string(folder.path().join("folder")).unwrap();
     assert_eq!(Path::new(cwd.trim()), folder.path().canonicalize().unwrap());
+}
+
+#[tokio::test]
+async fn a_program_may_use_lanekeeper_with_what_it_is_told_of_the_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = json!({
+        "command": ["sh", "-c", "\"$0\" config > settings", env!("CARGO_BIN_EXE_lanekeeper")],
+        "cwd": folder.path(),
+        "env": {"HOME": folder.path(), "XDG_CONFIG_HOME": "", "LANEKEEPER_CONFIG": "/dev/null"},
+    });
+    let event = event("s-1", 1, "{}");
+    assert_eq!(deliver(&*exec(&settings), &event).await, Verdict::Accepted);
+    let settings = std::fs::read_to_string(folder.path().join("settings")).unwrap();
+    assert!(settings.starts_with("KEY "), "{settings}");
 }

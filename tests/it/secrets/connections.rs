@@ -104,6 +104,35 @@ async fn a_replaced_root_certificate_is_what_the_next_connections_are_judged_by(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_password_in_a_file_of_its_own_may_be_any_text() {
+    let server = Server::start().await;
+    let plant = Plant::on(server.url.clone(), "runs", Duration::ZERO).await;
+    let mut without = url::Url::parse(&server.url).unwrap();
+    without.set_password(None).unwrap();
+    let mut mounted = Mounted::new("");
+    let path = mounted.path();
+    for password in ["it's", r"a\b\\", "p@ss/w:rd?&#%41", r#"" $(HOME) "#, "ÄÖ"] {
+        let keep = "SELECT set_config('lanekeeper_test.password', $1, false)";
+        plant.client.query(keep, &[&password]).await.unwrap();
+        let change = "DO $$ BEGIN EXECUTE format('ALTER ROLE CURRENT_USER PASSWORD %L', \
+            current_setting('lanekeeper_test.password')); END $$";
+        plant.client.batch_execute(change).await.unwrap();
+        let status = async || {
+            let variables = [
+                ("DATABASE_URL", without.as_str()),
+                ("LANEKEEPER_DATABASE__PASSWORD_FILE", path.as_str()),
+            ];
+            run(&["status"], &variables, "").await
+        };
+        mounted.replace("another");
+        assert_ne!(status().await.code, Some(0), "a password is asked for");
+        mounted.replace(&format!("{password}\n"));
+        let ran = status().await;
+        assert_eq!(ran.code, Some(0), "{password}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_password_of_redis_is_used_by_the_next_connection() {
     let redis = RedisServer::start();
     let plant = Plant::new(Duration::ZERO).await;

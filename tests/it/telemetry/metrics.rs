@@ -119,7 +119,8 @@ async fn what_a_worker_does_is_counted_for_prometheus_and_over_otlp() {
 async fn requests_are_counted_by_route_and_what_they_appended_and_were_refused_for() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let plant = Plant::new(Duration::ZERO).await;
-    let worker = plant.worker(&[]).await;
+    let open = [("LANEKEEPER_HTTP__ALLOW_UNAUTHENTICATED", "true")];
+    let worker = plant.worker(&open).await;
     let http = worker.http();
     let client = reqwest::Client::new();
     let post = async |stream: &str| {
