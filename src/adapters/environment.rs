@@ -163,7 +163,7 @@ impl Environment {
         marks.push(mark);
     }
 
-    fn variable(&self, name: &str) -> Option<String> {
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
         match &*self.variables {
             Variables::Process => std::env::var(name).ok(),
             Variables::Given(given) => given.get(name).cloned(),

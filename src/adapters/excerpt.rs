@@ -1,4 +1,7 @@
-//! Text of foreign origin made fit for an error column, a log line and a terminal.
+//! Text of foreign origin made fit for an error column, a log line and a terminal, and freed of e-mail addresses:
+//! programs and servers like to repeat what they were handed.
+
+use lanekeeper_core::redact::{REPLACEMENT, redact};
 
 /// At most `limit` characters from the start of `bytes`.
 pub(super) fn first(bytes: &[u8], limit: usize) -> String {
@@ -12,11 +15,12 @@ pub(super) fn last(bytes: &[u8], limit: usize) -> String {
     text.chars().skip(skipped).collect()
 }
 
-/// One line: invalid UTF-8 replaced, control characters (escape sequences among them) gone.
+/// One line without addresses: invalid UTF-8 replaced, control characters (escape sequences among them) gone.
 fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let visible = text.replace(|c: char| c.is_control() || is_reordering(c), " ");
-    visible.split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = visible.split_whitespace().collect::<Vec<_>>().join(" ");
+    redact(&line, REPLACEMENT).unwrap_or(line)
 }
 
 /// Bidirectional overrides make a terminal show text in another order than it is written.
@@ -32,6 +36,14 @@ mod tests {
     fn control_characters_and_invalid_utf8_do_not_survive() {
         assert_eq!(first(b"a\x1b[31mb\r\n\0c\xff", 50), "a [31mb c\u{fffd}");
         assert_eq!(first("x\u{202e}y\u{9b}z".as_bytes(), 50), "x y z");
+    }
+
+    #[test]
+    fn addresses_do_not_survive_wherever_the_text_is_cut() {
+        let text = b"no mailbox for jane.doe@example.com here";
+        assert_eq!(first(text, 50), "no mailbox for [email] here");
+        assert_eq!(first(text, 20), "no mailbox for [emai");
+        assert_eq!(last(text, 11), "email] here");
     }
 
     #[test]

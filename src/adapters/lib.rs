@@ -8,6 +8,7 @@
 //! conformance suite (`tests/it/conformance`).
 
 mod chat;
+pub mod descriptors;
 mod discord;
 mod envelope;
 mod environment;

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::settings::{self, SettingsError};
-use super::{Environment, envelope};
+use super::{Environment, descriptors, envelope};
 
 const KIND: &str = "redis_stream";
 const DEFAULT_KEY: &str = "lanekeeper:{stream}";
@@ -205,7 +205,7 @@ impl Adapter for RedisStream {
             Ok(Err(error)) => {
                 // A server that refuses may be the wrong one by now: a replica since a failover, another node.
                 self.forget().await;
-                Verdict::retry(said(&error))
+                descriptors::unsent(&error, said(&error))
             }
             Err(_) => {
                 self.forget().await;

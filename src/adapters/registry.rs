@@ -30,7 +30,7 @@ pub(super) fn build_once(
 ) -> Result<Arc<dyn Adapter>, SettingsError> {
     Ok(match kind {
         "discord" => Arc::new(discord::build(subscription, settings, environment)?),
-        "exec" => Arc::new(Exec::build(settings)?),
+        "exec" => Arc::new(Exec::build(settings, environment)?),
         "redis_stream" => Arc::new(redis_stream::build(subscription, settings, environment)?),
         "slack" => Arc::new(slack::build(subscription, settings, environment)?),
         "stdout" => Arc::new(Stdout::build(subscription, settings)?),

@@ -22,7 +22,7 @@ use url::Url;
 
 use self::settings::Checked;
 use super::signature::Signer;
-use super::{Environment, SettingsError, envelope, http};
+use super::{Environment, SettingsError, descriptors, envelope, http};
 
 const KIND: &str = "webhook";
 
@@ -126,10 +126,10 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    fn unanswered(error: String) -> Self {
+    fn unanswered(verdict: Verdict) -> Self {
         Self {
             status: None,
-            verdict: Verdict::retry(error),
+            verdict,
         }
     }
 }
@@ -155,12 +155,15 @@ impl Webhook {
         let response = match timeout_at(deadline, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                let causes = http::causes(&error.without_url());
-                return Attempt::unanswered(format!("no answer from {}: {causes}", self.origin()));
+                let error = error.without_url();
+                let causes = http::causes(&error);
+                let reason = format!("no answer from {}: {causes}", self.origin());
+                return Attempt::unanswered(descriptors::unsent(&error, reason));
             }
             Err(_) => {
                 let (origin, timeout) = (self.origin(), self.timeout);
-                return Attempt::unanswered(format!("no answer from {origin} within {timeout:?}"));
+                let reason = format!("no answer from {origin} within {timeout:?}");
+                return Attempt::unanswered(Verdict::retry(reason));
             }
         };
         Attempt {

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+mod process;
 mod registry;
 
 use lanekeeper_adapters as adapter;
@@ -163,6 +164,7 @@ impl Serving {
         };
         let registry_on = database.clone();
         let settings = WorkerSettings {
+            descriptors: process::prepare(config),
             tracing: telemetry.map_or(Tracing::Off, Telemetry::tracing),
             ..settings(config)
         };
@@ -305,6 +307,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         handler_connections: 1,
         pool_size: config.database.pool_size,
         max_lanes: (max_lanes > 0).then_some(max_lanes),
+        descriptors: None,
         prefetch_bytes,
         batch,
         poll_floor: Duration::from_millis(poll_floor_ms),

@@ -50,6 +50,9 @@ pub enum Verdict {
         after: Duration,
         of: Option<Bucket>,
     },
+    /// It was not sent, for a want of the worker's own: it had no file descriptor left, for example. Burns no attempt,
+    /// and says nothing of the destination.
+    NotSent { reason: String },
     /// Will never be accepted: the event is exhausted at once.
     Rejected { error: String },
     /// The destination wants nothing more (410): the event stays, the subscription is paused.

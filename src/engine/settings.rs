@@ -21,6 +21,8 @@ pub struct WorkerSettings {
     /// The most lanes held at once over all connections, and so the most deliveries at once. `None`: this worker's
     /// part of the server's lock table, at most 2,048.
     pub max_lanes: Option<usize>,
+    /// File descriptors that deliveries may use. Routes share them equally. `None`: unbounded.
+    pub descriptors: Option<usize>,
     /// Bytes of events fetched ahead, and the same number of bytes for large payloads, which wait until there is room.
     pub prefetch_bytes: usize,
     /// Events fetched per lane at once.
@@ -68,6 +70,7 @@ impl Default for WorkerSettings {
             handler_connections: 2,
             pool_size: 4,
             max_lanes: None,
+            descriptors: None,
             prefetch_bytes: 16 << 20,
             batch: 100,
             poll_floor: Duration::from_secs(1),

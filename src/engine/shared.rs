@@ -48,7 +48,7 @@ impl Shared {
             instruments: Instruments::new(&opentelemetry::global::meter(names::SCOPE)),
             stopping: Signal::default(),
             aborting: Signal::default(),
-            claiming: Claiming::new(max_lanes, Arc::clone(&waking)),
+            claiming: Claiming::new(max_lanes, settings.descriptors, Arc::clone(&waking)),
             delivering: Delivering::new(&settings, identity.worker_id),
             waking,
             peers: Peers::new(identity),

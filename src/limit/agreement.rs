@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use proptest::test_runner::{Config, TestRunner};
 
+use super::link::{BREAKER, CIRCUITS, REPORT, TAKE};
 use super::meter::{self, Meter, Micros, Outcome, Pace};
 
 #[allow(
@@ -15,13 +16,15 @@ use super::meter::{self, Meter, Micros, Outcome, Pace};
 #[path = "../../tests/support/redis.rs"]
 mod server;
 
-const TAKE: &str = include_str!("take.lua");
-const REPORT: &str = include_str!("report.lua");
 /// How far ahead slots are asked for: one lane asks for less than another.
 const HORIZON: Micros = 1_000_000;
 const FAR: Micros = 5_000_000;
 /// The shortest interval below: past horizon and interval a line's length is not told.
 const NEAREST: Micros = 100_000;
+const SECOND: Micros = 1_000_000;
+/// How long a circuit stays open, and a probe is waited for.
+const OPEN: Micros = 30 * SECOND;
+const PROBED: Micros = 5 * SECOND;
 /// An instant of this century.
 const START: Micros = 1_700_000_000_000_000;
 
@@ -46,12 +49,52 @@ struct Step {
 
 struct Redis {
     connection: redis::Connection,
+    breaker: redis::Script,
+    circuits: redis::Script,
     take: redis::Script,
     report: redis::Script,
     paces: Vec<Pace>,
 }
 
 impl Redis {
+    fn on(server: &server::RedisServer) -> Self {
+        let client = redis::Client::open(server.url()).unwrap();
+        Self {
+            connection: client.get_connection().unwrap(),
+            take: at_given_time(TAKE),
+            report: at_given_time(REPORT),
+            breaker: at_given_time(BREAKER),
+            circuits: at_given_time(CIRCUITS),
+            paces: vec![
+                Pace {
+                    interval: 100_000,
+                    tolerance: 130_000,
+                },
+                Pace {
+                    interval: 700_000,
+                    tolerance: 210_000,
+                },
+            ],
+        }
+    }
+
+    /// Whether a circuit opened or its probe is granted, and for how long it is shut yet.
+    fn circuit(&mut self, now: Micros, what: &str, lane: i64) -> [i64; 2] {
+        let mut call = self.breaker.prepare_invoke();
+        call.key("circuits").key("circuit d").key("failed d");
+        call.arg(what).arg("d").arg(lane).arg(0);
+        call.arg(2).arg(OPEN).arg(60 * SECOND).arg(PROBED).arg(now);
+        call.invoke(&mut self.connection).unwrap()
+    }
+
+    /// For how long the one circuit is open yet.
+    fn listed(&mut self, now: Micros) -> i64 {
+        let mut call = self.circuits.prepare_invoke();
+        call.key("circuits").arg("circuit ").arg("failed ").arg(now);
+        let listed: Vec<(String, i64, i64)> = call.invoke(&mut self.connection).unwrap();
+        listed[0].1
+    }
+
     fn ask(
         &mut self,
         now: Micros,
@@ -116,22 +159,7 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 #[test]
 fn the_script_decides_as_the_model_does() {
     let server = server::RedisServer::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let redis = RefCell::new(Redis {
-        connection: client.get_connection().unwrap(),
-        take: at_given_time(TAKE),
-        report: at_given_time(REPORT),
-        paces: vec![
-            Pace {
-                interval: 100_000,
-                tolerance: 130_000,
-            },
-            Pace {
-                interval: 700_000,
-                tolerance: 210_000,
-            },
-        ],
-    });
+    let redis = RefCell::new(Redis::on(&server));
     let mut runner = TestRunner::new(Config::with_cases(200));
     let result = runner.run(&steps(), |steps| {
         let mut redis = redis.borrow_mut();
@@ -184,4 +212,62 @@ fn the_script_decides_as_the_model_does() {
         Ok(())
     });
     result.unwrap();
+}
+
+/// How far the clock is set back below.
+const BACK: Micros = 3_600 * SECOND;
+
+#[test]
+fn a_clock_that_is_set_back_prolongs_no_wait_for_a_turn() {
+    let server = server::RedisServer::start();
+    let mut redis = Redis::on(&server);
+    redis.ask(START - 10 * SECOND, None, 0, HORIZON);
+    let mut slots = Vec::new();
+    while let [1, _, _, slot, ..] | [0, _, _, slot, ..] = redis.ask(START, None, 1, HORIZON)[..] {
+        slots.push(slot);
+    }
+    let slot = slots.pop().unwrap();
+    assert!(slot > START + 500_000, "a line of waiters: {slots:?}");
+    let now = START - BACK;
+    // Whoever returns with a slot of the old time gets another one.
+    let answer = redis.ask(now, Some(slot), 1, HORIZON);
+    assert_eq!(answer[0], 2, "the line is as long as before: {answer:?}");
+    let after = now + answer[2];
+    assert!(answer[2] <= HORIZON + NEAREST, "{answer:?}");
+    assert_eq!(redis.ask(after, None, 1, HORIZON)[0], 0, "then it goes");
+}
+
+#[test]
+fn a_clock_that_is_set_back_prolongs_no_pause_and_no_memory_of_what_was_lost() {
+    let server = server::RedisServer::start();
+    let mut redis = Redis::on(&server);
+    // The server is new, and the destination wants two seconds of silence.
+    assert_ne!(redis.ask(START, None, 1, HORIZON)[0], 0);
+    redis.silence(START, 2 * SECOND);
+    let now = START - BACK;
+    let answer = redis.ask(now, None, 1, FAR);
+    assert_eq!(answer[..3], [1, now, 2 * SECOND], "what was left is left");
+    let then = now + 2 * SECOND;
+    assert_eq!(redis.ask(then, Some(answer[3]), 1, FAR)[0], 0);
+    // A pause that is told first after the clock was set back.
+    redis.silence(then - BACK, SECOND);
+    let answer = redis.ask(then - BACK, None, 1, FAR);
+    assert!(answer[2] <= SECOND, "{answer:?}");
+}
+
+#[test]
+fn a_clock_that_is_set_back_prolongs_no_open_circuit() {
+    let server = server::RedisServer::start();
+    let mut redis = Redis::on(&server);
+    redis.circuit(START, "failed", 1);
+    assert_eq!(redis.circuit(START, "failed", 2), [1, OPEN]);
+    let now = START - BACK;
+    assert_eq!(redis.listed(now), OPEN);
+    assert_eq!(redis.circuit(now, "probe", 1), [0, OPEN]);
+    assert_eq!(redis.listed(now + OPEN), 0);
+    assert_eq!(redis.circuit(now + OPEN, "probe", 1), [1, 0]);
+    // While somebody probes, again: the probe is not waited for any longer than before.
+    let then = now + OPEN - BACK;
+    assert_eq!(redis.circuit(then, "probe", 2), [0, PROBED]);
+    assert_eq!(redis.circuit(then + PROBED, "probe", 2), [1, 0]);
 }

@@ -5,12 +5,8 @@
 --       the failed delivery was the probe; 5 lanes that must fail in a row; 6 how long it stays open;
 --       7 how long failures count; 8 how long a probe is waited for. Microseconds.
 -- Returns whether it opened, or whether the probe is granted; and for how long it is shut yet, -1: it is closed.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local function text(number) return string.format('%.0f', number) end
-
-local circuit = redis.call('HMGET', KEYS[2], 'open', 'probe')
-local open, probe = tonumber(circuit[1]), tonumber(circuit[2]) or 0
+local circuit = instants(KEYS[2], {'open', 'probe', 'since'})
+local open, probe = circuit[1], circuit[2] or 0
 
 if ARGV[1] == 'succeeded' then
     redis.call('DEL', KEYS[2], KEYS[3])
@@ -22,12 +18,12 @@ if ARGV[1] == 'probe' then
     if not open then return {0, -1} end
     local shut = math.max(open, probe)
     if shut > now then return {0, math.ceil(shut - now)} end
-    redis.call('HSET', KEYS[2], 'probe', text(now + tonumber(ARGV[8])))
+    redis.call('HSET', KEYS[2], 'probe', text(now + tonumber(ARGV[8])), 'at', text(now))
     return {1, 0}
 end
 
 local function opened()
-    redis.call('HSET', KEYS[2], 'open', text(now + tonumber(ARGV[6])), 'probe', '0')
+    redis.call('HSET', KEYS[2], 'open', text(now + tonumber(ARGV[6])), 'probe', '0', 'at', text(now))
     redis.call('HSETNX', KEYS[2], 'since', text(now))
     -- Nobody has anything for it any more.
     redis.call('PEXPIRE', KEYS[2], '86400000')

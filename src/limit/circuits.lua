@@ -2,14 +2,12 @@
 -- since when it is open, or 0. Destinations of which nothing is left are forgotten.
 --
 -- KEYS  1 the destinations; ARGV 1 what the keys of circuits begin with; 2 those of the failed lanes.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local found = {}
 for _, destination in ipairs(redis.call('SMEMBERS', KEYS[1])) do
-    local circuit = redis.call('HMGET', ARGV[1] .. destination, 'open', 'since')
-    local open = tonumber(circuit[1])
+    local circuit = instants(ARGV[1] .. destination, {'open', 'since', 'probe'})
+    local open = circuit[1]
     if open then
-        found[#found + 1] = {destination, math.max(0, math.ceil(open - now)), math.ceil(now - (tonumber(circuit[2]) or now))}
+        found[#found + 1] = {destination, math.max(0, math.ceil(open - now)), math.ceil(now - (circuit[2] or now))}
     elseif redis.call('EXISTS', ARGV[2] .. destination) == 1 then
         found[#found + 1] = {destination, -1, 0}
     else

@@ -24,10 +24,17 @@ use super::share::Share;
 /// How long a process counts as present after it last asked.
 pub(super) const PRESENT: Duration = Duration::from_secs(1);
 
-const TAKE: &str = include_str!("take.lua");
-const REPORT: &str = include_str!("report.lua");
-const BREAKER: &str = include_str!("breaker.lua");
-const CIRCUITS: &str = include_str!("circuits.lua");
+/// A script, behind what all of them begin with.
+macro_rules! script {
+    ($file:literal) => {
+        concat!(include_str!("clock.lua"), include_str!($file))
+    };
+}
+
+pub(super) const TAKE: &str = script!("take.lua");
+pub(super) const REPORT: &str = script!("report.lua");
+pub(super) const BREAKER: &str = script!("breaker.lua");
+pub(super) const CIRCUITS: &str = script!("circuits.lua");
 
 pub(super) struct Scripts {
     take: Script,

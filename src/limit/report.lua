@@ -3,18 +3,15 @@
 --
 -- KEYS  the buckets. ARGV for each of them: its interval, the sends owed, for how long yet the bucket
 --       counts as used up, the silence. Microseconds from now.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local function text(number) return string.format('%.0f', number) end
 for i, key in ipairs(KEYS) do
     local at = (i - 1) * 4
-    local stored = redis.call('HMGET', key, 'due', 'line', 'silent')
-    local due, line = tonumber(stored[1]) or 0, tonumber(stored[2]) or 0
-    local silent = math.max(tonumber(stored[3]) or 0, now + tonumber(ARGV[at + 4]))
+    local stored = instants(key, {'due', 'line', 'silent'})
+    local due, line = stored[1] or 0, stored[2] or 0
+    local silent = math.max(stored[3] or 0, now + tonumber(ARGV[at + 4]))
     local owed = tonumber(ARGV[at + 2])
     if owed > 0 then due = math.max(due, now) + owed * tonumber(ARGV[at + 1]) end
     due = math.max(due, now + tonumber(ARGV[at + 3]))
-    redis.call('HSET', key, 'due', text(due), 'line', text(line), 'silent', text(silent))
+    redis.call('HSET', key, 'due', text(due), 'line', text(line), 'silent', text(silent), 'at', text(now))
     redis.call('PEXPIRE', key, text((math.max(due, line, silent) - now) / 1000 + 600000))
 end
 return now

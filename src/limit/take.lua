@@ -10,13 +10,11 @@
 -- Returns what is to be done (0 go, 1 wait until the slot, 2 ask later, 3 asked too late: nothing was
 --       done), Redis' now, the microseconds until then, the slot, which bucket it is for, and for each
 --       bucket how long its destination asked for silence yet.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local replicas, slot = tonumber(ARGV[3]), tonumber(ARGV[7])
 if now > tonumber(ARGV[4]) then return {3, now, 0, 0, 0} end
 
-local function text(number) return string.format('%.0f', number) end
-
+-- What was stored by a clock that was set back since would count as present until it is there again.
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. text(now), '+inf')
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(now - tonumber(ARGV[5])))
 redis.call('ZADD', KEYS[1], text(now), ARGV[1])
 local present = redis.call('ZCARD', KEYS[1])
@@ -24,14 +22,16 @@ local absent = math.max(0, replicas - present)
 
 -- What went out before is not known of a server that is new or lost its memory, and not all of it while
 -- some were on their own: until then buckets count as empty.
-local known = redis.call('HMGET', KEYS[2], 'run', 'lost', 'joined', 'absent')
-local lost, joined = tonumber(known[2]) or now, tonumber(known[3]) or 0
+local known, since = redis.call('HMGET', KEYS[2], 'run', 'absent'), instants(KEYS[2], {'lost', 'joined'})
+local lost, joined = since[1] or now, since[2] or 0
 if known[1] ~= ARGV[2] then lost = now end
-if absent == 0 and known[4] and known[4] ~= '0' then joined = now end
-lost, joined = math.min(lost, now), math.min(joined, now)
-if known[1] ~= ARGV[2] or known[4] ~= text(absent) then
-    redis.call('HSET', KEYS[2], 'run', ARGV[2], 'lost', text(lost), 'joined', text(joined), 'absent', text(absent))
+if absent == 0 and known[2] and known[2] ~= '0' then joined = now end
+if known[1] ~= ARGV[2] or known[2] ~= text(absent) then
+    redis.call('HSET', KEYS[2], 'run', ARGV[2], 'absent', text(absent),
+        'lost', text(lost), 'joined', text(joined), 'at', text(now))
 end
+-- No slot is further ahead than it was asked for, but by a clock that was set back since.
+if slot > now + tonumber(ARGV[6]) then slot = 0 end
 
 local buckets, silences = {}, {}
 local free, line, spacing, binding = 0, 0, 0, 0
@@ -44,17 +44,17 @@ for i = 3, #KEYS do
         interval = math.max(interval * replicas / present, tonumber(ARGV[at + 5]) / left)
         tolerance = 0
     end
-    local stored = redis.call('HMGET', KEYS[i], 'due', 'line', 'silent')
-    -- A clock that was set back would hold everything up until it is there again.
+    local stored = instants(KEYS[i], {'due', 'line', 'silent'})
+    -- The rate may have been lower when it was stored.
     local latest = now + tolerance + (replicas + 1) * interval
-    local due = math.min(tonumber(stored[1]) or 0, latest)
+    local due = math.min(stored[1] or 0, latest)
     local bucket = {
         interval = interval,
         due = math.max(due, joined + tolerance, lost + tolerance + math.min(interval, 1000000)),
-        line = math.min(tonumber(stored[2]) or 0, now + tonumber(ARGV[6]) + interval),
+        line = math.min(stored[2] or 0, now + tonumber(ARGV[6]) + interval),
         -- Others may have slots further ahead than this one asks for.
-        kept = tonumber(stored[2]) or 0,
-        silent = tonumber(stored[3]) or 0,
+        kept = stored[2] or 0,
+        silent = stored[3] or 0,
     }
     bucket.free = math.max(bucket.due - tolerance, bucket.silent)
     buckets[#buckets + 1] = bucket
@@ -71,7 +71,8 @@ end
 
 local function store(i)
     local bucket = buckets[i]
-    redis.call('HSET', KEYS[i + 2], 'due', text(bucket.due), 'line', text(bucket.kept), 'silent', text(bucket.silent))
+    redis.call('HSET', KEYS[i + 2], 'due', text(bucket.due), 'line', text(bucket.kept), 'silent', text(bucket.silent),
+        'at', text(now))
     -- A bucket that nobody asks for is full long before it is forgotten.
     local last = math.max(bucket.due, bucket.line, bucket.silent) - now
     redis.call('PEXPIRE', KEYS[i + 2], text(math.max(0, last) / 1000 + 600000))

@@ -16,8 +16,9 @@ use super::names::{self, Name, key};
 pub struct Instruments {
     process_duration: Histogram<f64>,
     settled: Counter<u64>,
-    pub claim_duration: Histogram<f64>,
-    pub claim_lanes: Histogram<u64>,
+    claim_duration: Histogram<f64>,
+    claim_lanes: Histogram<u64>,
+    claims_empty: Counter<u64>,
     pub fetch_duration: Histogram<f64>,
     pub settle_duration: Histogram<f64>,
     pub settle_lanes: Histogram<u64>,
@@ -47,6 +48,7 @@ impl Instruments {
             settled: counter(meter, names::SETTLED),
             claim_duration: seconds(meter, names::CLAIM_DURATION),
             claim_lanes: sizes(meter, names::CLAIM_LANES),
+            claims_empty: counter(meter, names::CLAIMS_EMPTY),
             fetch_duration: seconds(meter, names::FETCH_DURATION),
             settle_duration: seconds(meter, names::SETTLE_DURATION),
             settle_lanes: sizes(meter, names::SETTLE_LANES),
@@ -58,6 +60,15 @@ impl Instruments {
             archive_failures: counter(meter, names::ARCHIVE_FAILURES),
             limit_wait: seconds(meter, names::LIMIT_WAIT),
             limit_postponed: counter(meter, names::LIMIT_POSTPONED),
+        }
+    }
+
+    /// Postgres took `seconds` to answer a claim, which took so many lanes.
+    pub fn claimed(&self, seconds: f64, lanes: usize) {
+        self.claim_duration.record(seconds, &[]);
+        self.claim_lanes.record(lanes as u64, &[]);
+        if lanes == 0 {
+            self.claims_empty.add(1, &[]);
         }
     }
 
@@ -137,6 +148,7 @@ pub fn error_type(verdict: &Verdict) -> Option<&'static str> {
         Verdict::Accepted | Verdict::Partial => None,
         Verdict::Retry { .. } => Some("retry"),
         Verdict::Throttled { .. } => Some("throttled"),
+        Verdict::NotSent { .. } => Some("not_sent"),
         Verdict::Rejected { .. } => Some("rejected"),
         Verdict::Gone { .. } => Some("gone"),
     }

@@ -44,7 +44,7 @@ pub mod key {
         MESSAGE_ID = "messaging.message.id";
         /// The session. Of spans only.
         CONVERSATION_ID = "messaging.message.conversation_id";
-        /// Why an attempt was not accepted: `retry`, `throttled`, `rejected`, `gone`. Of a request: `client_left`,
+        /// Why an attempt was not accepted: `retry`, `throttled`, `not_sent`, `rejected`, `gone`. Of a request: `client_left`,
         /// where its client left before the answer.
         ERROR_TYPE = "error.type";
         /// The event's type. Of spans only.
@@ -101,6 +101,8 @@ instruments! {
         "How long Postgres took to answer a claim";
     CLAIM_LANES = "lanekeeper.claim.lanes", "{lane}",
         "Lanes that a claim took";
+    CLAIMS_EMPTY = "lanekeeper.claim.empty", "{claim}",
+        "Claims that took no lane";
     FETCH_DURATION = "lanekeeper.fetch.duration", "s",
         "How long Postgres took to return the next events of claimed lanes";
     SETTLE_DURATION = "lanekeeper.settle.duration", "s",

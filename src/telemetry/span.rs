@@ -120,6 +120,7 @@ impl DeliverySpan {
                 .set_attribute(KeyValue::new(key::ERROR_TYPE, error));
             let (Verdict::Retry { error, .. }
             | Verdict::Throttled { reason: error, .. }
+            | Verdict::NotSent { reason: error }
             | Verdict::Rejected { error }
             | Verdict::Gone { error }) = verdict
             else {

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::rates::{PlatformLimit, Rates};
 use super::settings::Checked;
-use crate::{Environment, SettingsError, excerpt, http};
+use crate::{Environment, SettingsError, descriptors, excerpt, http};
 
 /// Platforms repeat a message in their answer, some of them several times as large.
 const KEPT_BYTES: usize = 4 << 20;
@@ -166,8 +166,9 @@ impl Api {
             .header(CONTENT_TYPE, "application/json; charset=utf-8")
             .body(body.to_string());
         let response = request.send().await.map_err(|error| {
-            let causes = self.clean(http::causes(&error.without_url()).as_bytes());
-            Verdict::retry(format!("no answer from {}: {causes}", self.origin))
+            let error = error.without_url();
+            let causes = self.clean(http::causes(&error).as_bytes());
+            descriptors::unsent(&error, format!("no answer from {}: {causes}", self.origin))
         })?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = http::drain(response, KEPT_BYTES, Instant::now() + BODY_WITHIN).await;

@@ -212,6 +212,7 @@ impl Next {
                 let after = after.unwrap_or_else(|| delay(attempts));
                 Self::again(error, after, attempts)
             }
+            Verdict::NotSent { reason } => Self::again(reason, delay(1), failures),
             Verdict::Throttled { reason, after, .. } => Self::again(reason, after, failures),
             Verdict::Partial => Self::again(String::new(), Duration::ZERO, failures),
         }

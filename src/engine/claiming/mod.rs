@@ -66,27 +66,36 @@ use self::backstop_result::Backstop;
 use self::rate_control::Counts;
 use self::reserve::reserve;
 use self::route::{Route, RouteTable};
+use self::scan::Kind;
 use self::slots::{HeldLanes, Slots};
 use crate::waking::Waking;
+
+/// A delivery's connection and one that was opened in vain beside it, or the pipes of a program while it starts.
+const DESCRIPTORS_PER_DELIVERY: usize = 4;
 
 /// What the connections of one worker that claim have in common: routes, slots and the backstop scan.
 pub struct Claiming {
     routes: watch::Sender<Arc<RouteTable>>,
     counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,
-    /// Some connection had no slot for a claim. The next release of a lane wakes the connections.
-    lacks_room: AtomicBool,
+    /// Some connection of the kind had no slot for a claim. The next release of a lane wakes one of that kind.
+    lanes_lack_room: AtomicBool,
+    handlers_lack_room: AtomicBool,
+    /// File descriptors that deliveries may use, over all routes.
+    descriptors: Option<usize>,
     pub backstop: Backstop,
     waking: Arc<Waking>,
 }
 
 impl Claiming {
-    pub fn new(max_lanes: usize, waking: Arc<Waking>) -> Self {
+    pub fn new(max_lanes: usize, descriptors: Option<usize>, waking: Arc<Waking>) -> Self {
         Self {
             routes: watch::Sender::default(),
             counts: Arc::new(Counts::new(max_lanes)),
             lanes: Arc::default(),
-            lacks_room: AtomicBool::new(false),
+            lanes_lack_room: AtomicBool::new(false),
+            handlers_lack_room: AtomicBool::new(false),
+            descriptors,
             backstop: Backstop::default(),
             waking,
         }
@@ -100,6 +109,7 @@ impl Claiming {
     /// delivery that is under way and is released.
     pub fn set_routes(&self, routes: RouteTable) {
         let routes = Arc::new(routes);
+        self.warn_of_descriptors(&routes);
         let before = self.routes.send_replace(Arc::clone(&routes));
         before.mark_replaced(&routes);
         self.waking.wake_all();
@@ -129,15 +139,50 @@ impl Claiming {
         self.lanes.ascending()
     }
 
-    /// Asks to be woken when the next lane is released.
-    pub fn wait_for_room(&self) {
-        self.lacks_room.store(true, Ordering::SeqCst);
+    /// Asks to have a connection of this kind woken when the next lane is released.
+    pub fn wait_for_room(&self, kind: Kind) {
+        self.lacks_room(kind).store(true, Ordering::SeqCst);
     }
 
-    /// Some connection released lanes, or a waiting lane lent its slot.
+    /// Some connection released lanes, or a waiting lane lent its slot. Wakes those that asked, and no others: a
+    /// claim that finds nothing costs Postgres as much as one that does.
     pub fn made_room(&self) {
-        if self.lacks_room.swap(false, Ordering::SeqCst) {
-            self.waking.wake_all();
+        if self.lanes_lack_room.swap(false, Ordering::SeqCst) {
+            self.waking.lane_connections.notify_one();
+        }
+        if self.handlers_lack_room.swap(false, Ordering::SeqCst) {
+            self.waking.handler_connections.notify_one();
+        }
+    }
+
+    fn lacks_room(&self, kind: Kind) -> &AtomicBool {
+        match kind {
+            Kind::Adapters => &self.lanes_lack_room,
+            Kind::Handlers => &self.handlers_lack_room,
+        }
+    }
+
+    /// How many deliveries of one route there may be, so that no route takes the file descriptors of another.
+    fn fitting(&self, routes: &RouteTable) -> usize {
+        let Some(descriptors) = self.descriptors else {
+            return usize::MAX;
+        };
+        let sharing = routes.iter().filter(|route| !route.is_transactional());
+        (descriptors / DESCRIPTORS_PER_DELIVERY / sharing.count().max(1)).max(1)
+    }
+
+    fn warn_of_descriptors(&self, routes: &RouteTable) {
+        let fitting = self.fitting(routes);
+        let bounded = routes
+            .iter()
+            .filter(|route| !route.is_transactional() && route.subscription.concurrency > fitting);
+        for route in bounded {
+            tracing::warn!(
+                subscription = %route.subscription.name,
+                concurrency = route.subscription.concurrency,
+                bound = fitting,
+                "this worker's limit of open files is too low for the subscription's concurrency: raise it (ulimit -n)"
+            );
         }
     }
 
@@ -150,15 +195,60 @@ impl Claiming {
         limiter: &Limiter,
     ) -> Slots {
         let total = reserve(&self.counts.held, self.max_lanes(), wanted);
+        let fitting = self.fitting(&self.routes());
         let routes = if total == 0 {
             Vec::new()
         } else {
             routes
-                .map(|route| (route.reserve(total, limiter), route))
+                .map(|route| (route.reserve(total, fitting, limiter), route))
                 .filter(|(slots, _)| *slots > 0)
                 .collect()
         };
         let (counts, lanes) = (Arc::clone(&self.counts), Arc::clone(&self.lanes));
         Slots::new(counts, lanes, total, routes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    fn is_woken(connections: &Notify) -> bool {
+        connections.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn a_free_slot_wakes_a_connection_of_the_kind_that_lacked_one_and_no_other() {
+        let waking = Arc::new(Waking::default());
+        let claiming = Claiming::new(4, None, Arc::clone(&waking));
+        let woken = || {
+            [
+                is_woken(&waking.lane_connections),
+                is_woken(&waking.handler_connections),
+            ]
+        };
+        claiming.made_room();
+        assert_eq!(woken(), [false, false], "nobody asked");
+        claiming.wait_for_room(Kind::Adapters);
+        claiming.made_room();
+        assert_eq!(woken(), [true, false]);
+        claiming.wait_for_room(Kind::Handlers);
+        claiming.made_room();
+        assert_eq!(woken(), [false, true]);
+        claiming.made_room();
+        assert_eq!(woken(), [false, false], "each was told");
+    }
+
+    #[test]
+    fn without_a_limit_of_open_files_a_route_is_bounded_by_its_concurrency_alone() {
+        let waking = Arc::new(Waking::default());
+        let with = |descriptors| Claiming::new(4, descriptors, Arc::clone(&waking));
+        let routes = RouteTable::default();
+        assert_eq!(with(None).fitting(&routes), usize::MAX);
+        assert_eq!(with(Some(160)).fitting(&routes), 40);
+        assert_eq!(with(Some(0)).fitting(&routes), 1, "something is delivered");
     }
 }

@@ -55,8 +55,9 @@ impl Route {
         matches!(self.destination, Destination::Handler(_))
     }
 
-    /// Reserves up to `wanted` slots; those that no lane takes are given back.
-    pub fn reserve(&self, wanted: usize, limiter: &Limiter) -> usize {
+    /// Reserves up to `wanted` slots, of at most `fitting` and the subscription's concurrency; those that no lane takes
+    /// are given back.
+    pub fn reserve(&self, wanted: usize, fitting: usize, limiter: &Limiter) -> usize {
         let room = match limiter.passage(&self.destination_name) {
             Passage::Free if self.is_limited() => {
                 let replicas = limiter.replicas();
@@ -67,7 +68,11 @@ impl Route {
             Passage::Shut { .. } => 0,
         };
         let wanted = wanted.min(room);
-        reserve(&self.held, self.subscription.concurrency, wanted)
+        let most = match self.is_transactional() {
+            true => self.subscription.concurrency,
+            false => self.subscription.concurrency.min(fitting),
+        };
+        reserve(&self.held, most, wanted)
     }
 
     /// When something may become claimable that is not claimable now.

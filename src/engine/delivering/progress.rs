@@ -37,6 +37,8 @@ use crate::delivering::retry;
 
 /// How long a subscription's lanes wait after its destination answered 410 and the subscription was paused.
 const GONE_DELAY: Duration = Duration::from_secs(1);
+/// How long a lane waits on average after a delivery that the worker could not send.
+const NOT_SENT_DELAY: Duration = Duration::from_secs(1);
 /// From so many crash charges on, a head is a suspected poison event. `lanekeeper.claim` uses the same number.
 const SUSPECTED_POISON_AFTER: i32 = 2;
 
@@ -255,6 +257,12 @@ impl Progress {
             Verdict::Throttled { reason, after, .. } => {
                 self.changed = true;
                 Judgement::Stopped(Stop::retry(after, Some(reason)))
+            }
+            Verdict::NotSent { reason } => {
+                self.changed = true;
+                // Apart from one another: what the worker lacks is what its other lanes use.
+                let delay = NOT_SENT_DELAY.mul_f64(0.5 + random());
+                Judgement::Stopped(Stop::retry(delay, Some(reason)))
             }
             Verdict::Gone { error } => {
                 self.changed = true;

@@ -25,7 +25,8 @@
 //!   transactions included.
 //! - A pass goes over the stream's sessions by id, 200 at a time. It adds missing lanes, and inserts a ready entry
 //!   for each lane that has something to deliver. It waits for nobody: a session whose append lock a producer holds
-//!   is passed over and visited once more.
+//!   is passed over and visited once more. Deliveries come first: a turn waits for an idle moment, or takes a
+//!   twentieth of one connection's time.
 //! - A dump, or a forgotten prepared transaction, may hold up a barrier for ever. So there are passes before the
 //!   last one: after a second, and whenever the change is twice as old, up to once an hour.
 //! - `lanekeeper apply` adds lanes by the same function, 200 sessions at a time. What it cannot finish, because it
@@ -97,6 +98,7 @@ use std::time::Duration;
 use deadpool_postgres::Object;
 use lanekeeper_postgres::StoreError;
 use lanekeeper_postgres::maintenance::{self, Forgotten, Keep};
+use tokio::time::{Instant, sleep};
 
 use crate::maintenance::archive;
 use crate::shared::Shared;
@@ -111,6 +113,12 @@ const SESSIONS: i32 = 200;
 /// How long a retention round waits for an idle moment: a worker that starts has a backlog to deliver first.
 const IDLE_MOMENT_WITHIN: Duration = Duration::from_secs(60);
 
+/// Beside deliveries, turns of finishing changes take at most this part of one connection's time, unless the pause
+/// would exceed `LONGEST_PAUSE`.
+const TIME_SHARE: u32 = 20;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Runs one round of retention. A step that fails does not stop the others. While a round waits or runs, no other
 /// begins: each new control connection starts one.
 pub async fn run(shared: Arc<Shared>) {
@@ -120,7 +128,7 @@ pub async fn run(shared: Arc<Shared>) {
     tokio::select! {
         () = shared.stopping.cancelled() => return,
         () = shared.waking.idle.idle_moment() => {}
-        () = tokio::time::sleep(IDLE_MOMENT_WITHIN) => {}
+        () = sleep(IDLE_MOMENT_WITHIN) => {}
     }
     // Archiving a long day occupies no connection of the pool.
     archive::run(&shared).await;
@@ -227,14 +235,23 @@ async fn expire_sessions(client: &Object, shared: &Shared) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Runs one round of finishing changes of subscriptions.
+/// Runs one round of finishing changes of subscriptions. Deliveries come first: between its turns it waits for an idle
+/// moment, or so long that turns take a small part of the time.
 pub async fn finish_changes(shared: Arc<Shared>) {
-    let Some(client) = connection(&shared).await else {
-        return;
-    };
     for _ in 0..TURNS {
+        let Some(client) = connection(&shared).await else {
+            return;
+        };
+        let asked_at = Instant::now();
         match maintenance::finish_changes(&client, SESSIONS).await {
-            Ok(turn) if turn.more && !shared.stopping.is_cancelled() => {}
+            Ok(turn) if turn.more => {
+                drop(client);
+                tokio::select! {
+                    () = shared.stopping.cancelled() => return,
+                    () = shared.waking.idle.idle_moment() => {}
+                    () = sleep(pause_beside_deliveries(asked_at.elapsed())) => {}
+                }
+            }
             Ok(_) => return,
             Err(error) => {
                 tracing::warn!(
@@ -245,6 +262,12 @@ pub async fn finish_changes(shared: Arc<Shared>) {
             }
         }
     }
+}
+
+/// The pause after a turn that took `took` while the worker delivers. It has a limit, because sessions may wait for
+/// what the turns do.
+fn pause_beside_deliveries(took: Duration) -> Duration {
+    (took * TIME_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
 async fn connection(shared: &Shared) -> Option<Object> {

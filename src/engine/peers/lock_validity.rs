@@ -5,6 +5,7 @@
 //! the worker cancels its deliveries and settles nothing. A delivery that a frozen worker had under way may still
 //! arrive, once; its settlement is refused by the compare-and-set.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,17 @@ use lanekeeper_fault::Mutation;
 use tokio::time::{Instant, sleep_until};
 
 use crate::waking::signal::Signal;
+
+/// Why validity ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing was answered for the length of the window.
+    WindowPassed,
+    /// The connection ended.
+    Closed,
+    /// A lane's task failed.
+    TaskFailed,
+}
 
 /// The validity of the locks of one connection.
 #[derive(Debug)]
@@ -21,6 +33,7 @@ pub struct LockValidity {
     /// Microseconds from `origin` until the last answered question was sent.
     confirmed: AtomicU64,
     lost: Signal,
+    why: OnceLock<Loss>,
 }
 
 impl LockValidity {
@@ -31,6 +44,7 @@ impl LockValidity {
             window,
             confirmed: AtomicU64::new(0),
             lost: Signal::default(),
+            why: OnceLock::new(),
         }
     }
 
@@ -53,7 +67,7 @@ impl LockValidity {
     pub fn holds(&self, now: Instant) -> bool {
         if now >= self.deadline() {
             // The caller releases its lane if the answer is no, so a late answer must not restore validity.
-            self.lose();
+            self.lose(Loss::WindowPassed);
         }
         !self.lost.is_cancelled()
     }
@@ -63,9 +77,16 @@ impl LockValidity {
         &self.lost
     }
 
-    /// Ends validity at once: the connection is known to be gone.
-    pub fn lose(&self) {
+    /// Ends validity at once. The first reason counts.
+    pub fn lose(&self, why: Loss) {
+        // Before the signal: whoever waits for it asks why.
+        let _ = self.why.set(why);
         self.lost.cancel();
+    }
+
+    /// Why validity ended, if it has.
+    pub fn why(&self) -> Option<Loss> {
+        self.why.get().copied()
     }
 
     /// Ends validity when the window has passed. Runs until then.
@@ -73,7 +94,7 @@ impl LockValidity {
         while !self.lost.is_cancelled() {
             let deadline = self.deadline();
             if Instant::now() >= deadline {
-                self.lose();
+                self.lose(Loss::WindowPassed);
                 return;
             }
             tokio::select! {
@@ -108,6 +129,17 @@ mod tests {
         validity.watch().await;
         assert!(validity.lost().is_cancelled());
         assert!(!validity.holds(Instant::now()));
+        assert_eq!(validity.why(), Some(Loss::WindowPassed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_ended_is_the_reason_also_after_the_window() {
+        let validity = LockValidity::new(Duration::from_secs(8));
+        assert_eq!(validity.why(), None);
+        validity.lose(Loss::Closed);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(!validity.holds(Instant::now()));
+        assert_eq!(validity.why(), Some(Loss::Closed));
     }
 
     #[tokio::test(start_paused = true)]

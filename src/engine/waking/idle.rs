@@ -12,12 +12,14 @@
 //!   idle and wants to be notified. That happened, at times for minutes: 16 producers at 2,000 events/s fell to 230
 //!   to 410 (docs/performance.md). On a disk that takes more than 6 ms for a commit, contention is not recognised
 //!   and stays.
+//! - **Only handlers idle.** While no lane connection is idle, because all slots are taken, the quiet period is 20 ms
+//!   too: a worker that delivers a backlog claims more often than that, and need not be notified of anything.
 //! - **Back-off.** A worker that is notified and finds nothing, because other workers were first, doubles its quiet
 //!   period each time, up to 160 ms, until it finds something. All workers hear each notification, so the one that
 //!   becomes idle first acts for the others; they are then granted the doorbell one after the other and give it up
 //!   at once.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,12 +47,24 @@ const IDLE_MOMENT: Duration = Duration::from_millis(200);
 /// The idle connections of one worker, and its recent activity.
 #[derive(Debug, Default)]
 pub struct Idle {
-    connections: Mutex<HashSet<i64>>,
-    any: watch::Sender<bool>,
+    /// Each with its kind.
+    connections: Mutex<HashMap<i64, Who>>,
+    who: watch::Sender<Who>,
     activity: Mutex<Activity>,
     changed: Notify,
     /// The worker holds the doorbell or queues for it.
     is_notified: AtomicBool,
+}
+
+/// Whose connections are idle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    #[default]
+    Nobody,
+    /// Handler connections only.
+    Handlers,
+    /// A lane connection among them.
+    Lanes,
 }
 
 #[derive(Debug)]
@@ -90,23 +104,37 @@ impl Default for Activity {
 }
 
 impl Activity {
-    fn at(&self) -> Instant {
+    fn at(&self, who: Who) -> Instant {
         let soon = self.active_at + self.backoff.max(QUIET_PERIOD);
         let late = self.active_at + self.backoff.max(QUIET_PERIOD_CONTENDED);
-        late.min(soon.max(self.contended_until))
+        match who {
+            Who::Lanes => late.min(soon.max(self.contended_until)),
+            Who::Handlers | Who::Nobody => late,
+        }
     }
 }
 
 impl Idle {
-    /// A claim of this connection took no lane.
+    /// A claim of this lane connection took no lane.
     pub fn enter(&self, connection_id: i64) {
+        self.enter_as(connection_id, Who::Lanes);
+    }
+
+    /// A claim of this handler connection took no lane.
+    pub fn enter_handler(&self, connection_id: i64) {
+        self.enter_as(connection_id, Who::Handlers);
+    }
+
+    fn enter_as(&self, connection_id: i64, who: Who) {
         {
             let mut activity = self.activity();
             if std::mem::take(&mut activity.awaits_claim) {
                 activity.backoff = (activity.backoff * 2).min(QUIET_PERIOD_MAX);
             }
         }
-        self.change(|connections| connections.insert(connection_id));
+        self.change(|connections| {
+            connections.insert(connection_id, who);
+        });
     }
 
     /// A claim of this connection took lanes.
@@ -126,7 +154,9 @@ impl Idle {
 
     /// The connection is no longer idle.
     pub fn leave(&self, connection_id: i64) {
-        self.change(|connections| connections.remove(&connection_id));
+        self.change(|connections| {
+            connections.remove(&connection_id);
+        });
     }
 
     /// A notification arrived.
@@ -171,19 +201,22 @@ impl Idle {
         self.changed.notify_waiters();
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashSet<i64>) -> bool) {
+    fn change(&self, change: impl FnOnce(&mut HashMap<i64, Who>)) {
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if change(&mut connections) {
-            let any = !connections.is_empty();
-            if any && !*self.any.borrow() {
-                // Before the change is published: a task that waits for an idle moment reads this time when it wakes.
-                self.busy();
-            }
-            self.any.send_replace(any);
+        change(&mut connections);
+        let who = connections.values().copied().max().unwrap_or_default();
+        let before = *self.who.borrow();
+        if who == before {
+            return;
         }
+        if before == Who::Nobody {
+            // Before the change is published: a task that waits for an idle moment reads this time when it wakes.
+            self.busy();
+        }
+        self.who.send_replace(who);
     }
 
     fn activity(&self) -> MutexGuard<'_, Activity> {
@@ -193,7 +226,11 @@ impl Idle {
     /// Waits until some connection is idle.
     async fn any_idle(&self) {
         // An error would mean that the sender, which `self` owns, is gone.
-        let _ = self.any.subscribe().wait_for(|any| *any).await;
+        let _ = self
+            .who
+            .subscribe()
+            .wait_for(|who| *who != Who::Nobody)
+            .await;
     }
 
     /// Waits until some connection is idle and nothing was claimed or settled for [`IDLE_MOMENT`].
@@ -210,10 +247,13 @@ impl Idle {
 
     /// Waits until some connection is idle and the quiet period has passed. Returns when that was found.
     pub async fn quiet(&self) -> Instant {
+        let mut idle = self.who.subscribe();
         loop {
-            self.any_idle().await;
+            // An error would mean that the sender, which `self` owns, is gone.
+            let who = idle.wait_for(|who| *who != Who::Nobody).await;
+            let who = who.map_or(Who::Nobody, |who| *who);
             let now = Instant::now();
-            let quiet_at = self.activity().at();
+            let quiet_at = self.activity().at(who);
             if quiet_at <= now {
                 let mut activity = self.activity();
                 if activity.burst == 1 {
@@ -222,7 +262,10 @@ impl Idle {
                 }
                 return now;
             }
-            sleep_until(quiet_at).await;
+            tokio::select! {
+                () = sleep_until(quiet_at) => {}
+                _ = idle.changed() => {}
+            }
         }
     }
 
@@ -353,6 +396,28 @@ mod tests {
             idle.quiet().now_or_never().is_none(),
             "no connection is idle"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_only_handlers_are_idle_a_worker_that_claims_every_few_milliseconds_is_not_quiet()
+    {
+        let idle = Idle::default();
+        idle.enter_handler(9);
+        assert_eq!(quiet_after(&idle).await, QUIET_PERIOD_CONTENDED);
+        for _ in 0..50 {
+            let mut quiet = Box::pin(idle.quiet());
+            idle.found(1);
+            advance(QUIET_PERIOD * 4).await;
+            assert!((&mut quiet).now_or_never().is_none());
+        }
+        // A lane connection that becomes idle shortens the wait that has begun.
+        idle.found(1);
+        let quiet = idle.quiet();
+        tokio::pin!(quiet);
+        assert!(quiet.as_mut().now_or_never().is_none());
+        let since = Instant::now();
+        idle.enter(1);
+        assert_eq!(quiet.await - since, QUIET_PERIOD);
     }
 
     /// Each number is a count of notifications between two times at which the worker is quiet. If `finds`, a claim

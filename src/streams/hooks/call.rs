@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 
+use lanekeeper_core::redact::{REPLACEMENT, redact};
 use lanekeeper_producer::spool::Record;
 use serde::Serialize;
 use serde_json::json;
@@ -22,7 +23,6 @@ use super::config::HookConfig;
 use super::event_type::{ERROR, UNKNOWN, event_type};
 use super::json::{Sanitised, sanitise};
 use super::origin::Origin;
-use super::redact::{REPLACEMENT, redact};
 use super::shape::{AgentCli, Fields};
 use super::string::Repairs;
 

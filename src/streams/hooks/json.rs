@@ -2,7 +2,7 @@
 //!
 //! [`sanitise`] walks the tokens of a valid document once, without recursion, and copies them;
 //! what it does not change stays byte for byte as it came. It changes
-//! - strings and keys that hold an address (see [`redact`](super::redact)),
+//! - strings and keys that hold an address (see [`redact`](lanekeeper_core::redact)),
 //! - `\u0000` and lone surrogates, which `jsonb` refuses: they become U+FFFD,
 //! - numbers that `jsonb` refuses, or would write out with hundreds of digits: they become strings
 //!   of the same characters,
@@ -12,9 +12,9 @@
 
 use std::borrow::Cow;
 
+use lanekeeper_core::redact::{REPLACEMENT, may_hold_address, redact};
 use serde_json::value::RawValue;
 
-use super::redact::{REPLACEMENT, may_hold_address, redact};
 use super::string::{Repairs, decode};
 
 /// A document after its walk.

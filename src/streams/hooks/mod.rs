@@ -7,7 +7,7 @@
 //!
 //! Invariants kept here:
 //! - The payload is never parsed into a tree: it stays text, whatever its depth or size, and is
-//!   changed only where Postgres would refuse it or where it names a person ([`json`], [`redact`]).
+//!   changed only where Postgres would refuse it or where it names a person ([`json`], [`redact`](lanekeeper_core::redact)).
 //! - A call whose payload cannot be read becomes an event that says so; none is passed over in
 //!   silence, except the types that the allowlist drops ([`config::HookConfig`]).
 //! - Equality of payloads is never taken for a repeated delivery: two equal `Stop` calls of one
@@ -28,7 +28,6 @@ pub mod event_type;
 pub mod json;
 pub mod members;
 pub mod origin;
-pub mod redact;
 pub mod registry;
 pub mod shape;
 pub mod string;

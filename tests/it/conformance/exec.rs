@@ -199,7 +199,7 @@ async fn background_process_that_keeps_the_pipes_open_holds_up_nothing() {
 }
 
 #[tokio::test]
-async fn event_is_described_in_the_environment_without_the_secrets_of_the_worker() {
+async fn the_environment_describes_the_event_and_has_nothing_of_the_workers_but_a_list() {
     let folder = tempfile::tempdir().unwrap();
     let settings = json!({
         "command": ["sh", "-c", "env > environment; pwd > folder"],
@@ -228,10 +228,29 @@ async fn event_is_described_in_the_environment_without_the_secrets_of_the_worker
         has("GREETING=hello") && has("DATABASE_URL=the command's own"),
         "{environment}"
     );
+    // The shell adds some of its own.
+    let listed = [
+        "PATH",
+        "HOME",
+        "LANG",
+        "TZ",
+        "GREETING",
+        "DATABASE_URL",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    ];
+    let stranger = environment.lines().find(|line| {
+        let name = line.split('=').next().unwrap();
+        !listed.contains(&name) && !name.starts_with("LANEKEEPER_")
+    });
+    assert_eq!(stranger, None, "{environment}");
     assert!(
         environment.lines().any(|line| line.starts_with("PATH=")),
         "{environment}"
     );
+    assert!(std::env::vars_os().count() > 8, "there was more to hand on");
     let cwd = std::fs::read_to_string(folder.path().join("folder")).unwrap();
     assert_eq!(Path::new(cwd.trim()), folder.path().canonicalize().unwrap());
 }
@@ -248,4 +267,38 @@ async fn a_program_may_use_lanekeeper_with_what_it_is_told_of_the_event() {
     assert_eq!(deliver(&*exec(&settings), &event).await, Verdict::Accepted);
     let settings = std::fs::read_to_string(folder.path().join("settings")).unwrap();
     assert!(settings.starts_with("KEY "), "{settings}");
+async fn addresses_in_what_a_command_says_are_not_stored() {
+    let script = "echo mail of jane.doe@example.com bounced >&2; exit 1";
+    let error = retry_error(verdict_on(script).await);
+    assert!(error.ends_with(": mail of [email] bounced"), "{error}");
+}
+
+#[tokio::test]
+async fn a_command_runs_as_the_user_that_is_named_without_the_workers_groups_or_is_refused() {
+    let settings = json!({
+        "command": ["sh", "-c", "echo uid $(id -u) gid $(id -g) groups $(id -G) home $HOME; exit 1"],
+        "user": "4711:4712",
+    });
+    let environment = Environment::with_variables(false, [("", ""); 0]);
+    let built = build("exec", "audit", &settings, &environment);
+    if rustix::process::getuid().is_root() {
+        let error = retry_error(deliver(&*built.unwrap(), &event("s-1", 1, "{}")).await);
+        assert!(
+            error.ends_with("uid 4711 gid 4712 groups 4712 home /"),
+            "{error}"
+        );
+    } else {
+        let error = built.err().unwrap().to_string();
+        assert!(error.contains("must run as root"), "{error}");
+    }
+    let settings = json!({"command": ["true"], "user": "nobody-of-this-name"});
+    let error = build("exec", "audit", &settings, &environment)
+        .err()
+        .unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("\"nobody-of-this-name\" is no user"),
+        "{error}"
+    );
 }

@@ -285,3 +285,39 @@ async fn https_is_spoken_with_http2_on_offer_and_plain_answers_are_retried() {
         "no ALPN"
     );
 }
+
+#[tokio::test]
+async fn an_answer_whose_body_is_cut_off_is_judged_by_its_status() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let cut = "content-length: 100\r\n\r\nonly this";
+    let answers = [
+        format!("HTTP/1.1 200 OK\r\n{cut}"),
+        format!("HTTP/1.1 500 Oops\r\n{cut}"),
+        "HTTP/1.1 200 OK\r\ncontent-".to_owned(),
+    ];
+    let answering = tokio::spawn(async move {
+        for answer in answers {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"{}}") {
+                connection.read_buf(&mut request).await.unwrap();
+            }
+            tokio::io::AsyncWriteExt::write_all(&mut connection, answer.as_bytes())
+                .await
+                .unwrap();
+        }
+    });
+    let adapter = webhook(&url, Duration::from_secs(15));
+    let deliver = async || deliver(&*adapter, &event("s-1", 1, "{}")).await;
+    assert_eq!(deliver().await, Verdict::Accepted, "it has the event");
+    let error = retry_error(deliver().await);
+    assert!(
+        error.contains("500") && error.ends_with("only this"),
+        "{error}"
+    );
+    // Without the end of its head there is no answer.
+    let error = retry_error(deliver().await);
+    assert!(error.contains("no answer"), "{error}");
+    answering.await.unwrap();
+}

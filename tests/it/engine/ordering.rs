@@ -131,6 +131,40 @@ async fn a_throttled_head_waits_and_burns_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_worker_could_not_send_counts_no_attempt_and_opens_no_circuit() {
+    let bed = Bed::with(&Sub {
+        max_attempts: 2,
+        ..Sub::default()
+    })
+    .await;
+    let not_sent = Verdict::NotSent {
+        reason: "no descriptor".to_owned(),
+    };
+    // More lanes than open a circuit, and more often than an event may be tried.
+    for session in 1..=8 {
+        bed.fake
+            .script(&format!("s{session}"), 1, vec![not_sent.clone(); 3]);
+    }
+    let worker = bed.worker().await;
+    bed.enqueue_bulk(8, 1).await;
+    let says_so = "SELECT count(*) FROM lanekeeper.progress WHERE last_error = 'no descriptor'";
+    wait_until(LIMIT, "the reason is on record", async || {
+        bed.count(says_so).await > 0
+    })
+    .await;
+    bed.drained().await;
+    bed.assert_exact(8, 1);
+    let seen = bed.fake.seen();
+    assert_eq!(
+        seen.deliveries.len(),
+        8 * 4,
+        "none was held back by a circuit"
+    );
+    assert!(seen.deliveries.iter().all(|delivery| delivery.attempt == 1));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_delivery_at_a_time_in_a_lane_and_many_across_lanes() {
     let bed = Bed::new().await;
     bed.fake.hold_all();

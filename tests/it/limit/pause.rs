@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ground::{Ground, LIMIT, assert_never_faster};
-use crate::support::Instead;
+use crate::support::{Arrival, Instead, wait_until};
 
 /// What was decided before the pause was known, and the clocks of a loaded machine.
 const UNDER_WAY: Duration = Duration::from_millis(700);
@@ -45,4 +45,41 @@ async fn a_429_pauses_every_process_and_burns_no_attempt() {
     assert_never_faster(&seen.arrivals, 50.0, 1);
     ground.assert_exact(60, 5);
     Ground::stop(workers).await;
+}
+
+/// Whoever hears it dies: the row of the lane knows, and Redis does for all others under the limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_outlives_the_worker_that_heard_it() {
+    for settings in ["", "limit = { rate = \"50/s\" }"] {
+        let ground = Ground::new(settings).await;
+        let mut workers = ground.workers(2).await;
+        let seconds = 3;
+        ground.receiver.answer_once(Instead::Pause { seconds });
+        ground.enqueue(1, 2).await;
+        let told = "SELECT count(*) FROM lanekeeper.progress WHERE retry_at IS NOT NULL";
+        wait_until(LIMIT, "the pause is on record", async || {
+            let row = ground.client.query_one(told, &[]).await.unwrap();
+            row.get::<_, i64>(0) == 1
+        })
+        .await;
+        let heard = ground.receiver.seen().turned_away[0].clone();
+        let hearer = workers
+            .iter()
+            .position(|worker| worker.sender == heard.sender);
+        workers.swap_remove(hearer.unwrap()).kill().await;
+        // Others of the same limit wait as well.
+        ground.enqueue(4, 2).await;
+        ground.accepted(10).await;
+        let seen = ground.receiver.seen();
+        let pause = Duration::from_secs(seconds) - Duration::from_millis(50);
+        let waits = |one: &&Arrival| one.session == heard.session || !settings.is_empty();
+        let early = seen
+            .arrivals
+            .iter()
+            .filter(waits)
+            .find(|one| one.at - heard.at < pause);
+        assert!(early.is_none(), "{settings}: {early:?} after {heard:?}");
+        assert!(seen.turned_away.len() == 1 && seen.arrivals.iter().all(|one| one.attempt == 1));
+        Ground::stop(workers).await;
+    }
 }

@@ -5,6 +5,7 @@ pub mod plant;
 
 mod drained;
 mod frozen;
+mod host;
 mod killed;
 mod lifecycle;
 mod restart;

@@ -186,3 +186,29 @@ async fn nor_are_they_for_a_reset_of_all_sessions_after_a_backend_was_killed() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_connection_that_the_server_ends_is_logged_as_closed() {
+    let plant = Plant::new(Duration::ZERO).await;
+    let worker = plant.worker(&[]).await;
+    plant.enqueue("s", 3, 1).await;
+    plant.settled().await;
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+               WHERE datname = current_database() AND application_name = 'lanekeeper lanes'";
+    assert_eq!(plant.count(end).await, 2);
+    wait_until(LIMIT, "both are lost", async || {
+        worker.log().matches("lane connection lost").count() == 2
+    })
+    .await;
+    let log = worker.log();
+    let lost = log
+        .lines()
+        .filter(|line| line.contains("lane connection lost"));
+    for line in lost {
+        assert!(!line.contains("validity window"), "{line}");
+        assert!(line.contains("clos"), "{line}");
+    }
+    plant.enqueue("t", 3, 1).await;
+    plant.settled().await;
+    assert!(worker.stop().await.success());
+}

@@ -5,8 +5,9 @@ use std::time::Duration;
 use lanekeeper_telemetry::names;
 
 use super::collector::{Collector, keys};
+use crate::command::run;
 use crate::process::plant::{LIMIT, Plant};
-use crate::support::{Instead, wait_until};
+use crate::support::{Instead, SECRET_ENV, wait_until};
 
 async fn scrape(http: &str) -> String {
     let answer = reqwest::get(format!("{http}/metrics")).await.unwrap();
@@ -169,6 +170,46 @@ async fn requests_are_counted_by_route_and_what_they_appended_and_were_refused_f
     assert!(
         !text.contains("secret-session") && !text.contains("nowhere"),
         "{text}"
+    );
+    assert!(worker.stop().await.success());
+}
+
+/// With a handler beside it that has nothing to do: the session registry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_short_sessions_is_claimed_with_hardly_a_claim_that_finds_nothing() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let plant = Plant::new(Duration::from_millis(2)).await;
+    let subscription = format!(
+        "[subscription.out]\nstream = \"runs\"\nadapter = \"webhook\"\nurl = \"{}\"\n\
+         secret_env = \"{SECRET_ENV}\"\nconcurrency = 64\n",
+        plant.receiver.url()
+    );
+    let database = [("DATABASE_URL", &*plant.url)];
+    let ran = run(&["apply", "-f", "-"], &database, &subscription).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    plant.enqueue("s", 2_000, 1).await;
+    let worker = plant.worker(&[]).await;
+    plant
+        .receiver
+        .wait_until(LIMIT, "all are delivered", |seen| {
+            seen.arrivals.len() == 2_000
+        })
+        .await;
+    let text = scrape(&worker.http()).await;
+    let [claims, empty, settlements] = [
+        "lanekeeper_claim_lanes_count",
+        "lanekeeper_claim_empty_total",
+        "lanekeeper_settle_lanes_count",
+    ]
+    .map(|name| value(&text, name, &[]).unwrap_or(0.0));
+    println!("{claims} claims, {empty} of them empty, {settlements} settlements");
+    assert!(
+        settlements > 30.0 && empty > 0.0,
+        "they are counted: {text}"
+    );
+    assert!(
+        empty < 0.35 * settlements,
+        "{empty} of {claims} claims took no lane, beside {settlements} settlements"
     );
     assert!(worker.stop().await.success());
 }

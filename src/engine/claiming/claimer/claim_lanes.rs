@@ -63,6 +63,7 @@ use super::held::Held;
 use super::{Session, SessionError};
 use crate::claiming::request::{Batch, INLINE_BYTES};
 use crate::claiming::route::RouteTable;
+use crate::claiming::scan::Kind;
 use crate::claiming::slots::Slots;
 use crate::delivering::adapter_lane::{self, Lane, LaneContext};
 use crate::delivering::budget::Budget;
@@ -99,7 +100,7 @@ impl Session<'_> {
     /// Whether there is room for a claim. If not, asks to be woken when there is.
     pub(super) fn finds_room(&self) -> bool {
         if self.room() == 0 {
-            self.shared.claiming.wait_for_room();
+            self.shared.claiming.wait_for_room(Kind::Adapters);
         }
         // Checked again: room may have appeared before the request.
         self.room() > 0
@@ -126,7 +127,7 @@ impl Session<'_> {
             .plan(&slots, self.shared.claiming.backstop.latest(), now);
         let full = scans.len() < wanted;
         if full {
-            self.shared.claiming.wait_for_room();
+            self.shared.claiming.wait_for_room(Kind::Adapters);
         }
         if scans.is_empty() {
             let is_notified = self.shared.waking.idle.is_notified();
@@ -199,10 +200,7 @@ impl Session<'_> {
         }
         let taken = claimed.lanes.len();
         let instruments = &self.shared.instruments;
-        instruments
-            .claim_duration
-            .record(now.elapsed().as_secs_f64(), &[]);
-        instruments.claim_lanes.record(taken as u64, &[]);
+        instruments.claimed(now.elapsed().as_secs_f64(), taken);
         let (is_notified, random) = (self.shared.waking.idle.is_notified(), random());
         self.scans
             .finished(&claimed.routes, taken, limit, now, is_notified, random);

@@ -44,7 +44,7 @@ use self::held::Holdings;
 use self::size::ClaimSize;
 use crate::claiming::request::{Batch, Reply, Request};
 use crate::claiming::scan::{Kind, Scans};
-use crate::peers::lock_validity::LockValidity;
+use crate::peers::lock_validity::{LockValidity, Loss};
 use crate::shared::{Shared, random};
 
 use crate::delivering::adapter_lane::LaneContext;
@@ -60,6 +60,20 @@ enum SessionError {
     Store(#[from] StoreError),
     #[error("the validity window passed without an answer from Postgres")]
     ValidityLost,
+    #[error("Postgres or the network closed the connection")]
+    Closed,
+    #[error("the task of a lane failed; its panic is in the log")]
+    TaskFailed,
+}
+
+impl SessionError {
+    fn of(validity: &LockValidity) -> Self {
+        match validity.why() {
+            Some(Loss::Closed) => Self::Closed,
+            Some(Loss::TaskFailed) => Self::TaskFailed,
+            Some(Loss::WindowPassed) | None => Self::ValidityLost,
+        }
+    }
 }
 
 /// Runs one lane connection after another until the worker stops.
@@ -150,7 +164,7 @@ impl ValidityGuard {
         let end = tokio::spawn(async move {
             // This task ends with the connection, for whatever reason.
             let _ = connection.await;
-            losing.lose();
+            losing.lose(Loss::Closed);
         });
         Self {
             validity: Arc::clone(validity),
@@ -161,7 +175,7 @@ impl ValidityGuard {
 
 impl Drop for ValidityGuard {
     fn drop(&mut self) {
-        self.validity.lose();
+        self.validity.lose(Loss::Closed);
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
@@ -239,7 +253,7 @@ impl Session<'_> {
         let claim_at = self.scans.next_at();
         let asked_at = tokio::select! {
             biased;
-            () = validity.lost().cancelled() => return Err(SessionError::ValidityLost),
+            () = validity.lost().cancelled() => return Err(SessionError::of(validity)),
             request = self.incoming.recv() => {
                 if let Some(request) = request {
                     return self.handle(vec![request]).await;
@@ -280,7 +294,7 @@ impl Session<'_> {
         let answer = tokio::select! {
             biased;
             answer = question => answer,
-            () = validity.lost().cancelled() => return Err(SessionError::ValidityLost),
+            () = validity.lost().cancelled() => return Err(SessionError::of(validity)),
         };
         match &answer {
             Err(error) if error.class() == ErrorClass::ConnectionLost => {}

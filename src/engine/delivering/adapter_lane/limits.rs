@@ -109,6 +109,8 @@ impl Runner<'_> {
             Verdict::Throttled { after, .. } if !buckets.is_empty() => {
                 limiter.pause(buckets, *after).await;
             }
+            // It says nothing of the destination, good or bad.
+            Verdict::NotSent { .. } => return,
             Verdict::Retry { .. } => {
                 let lane_id = self.claimed.lane_id;
                 if limiter

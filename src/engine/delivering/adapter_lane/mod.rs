@@ -51,7 +51,7 @@ use crate::claiming::route::Route;
 use crate::delivering::coalesce::{Step, plan};
 use crate::delivering::handler::Destination;
 use crate::delivering::progress::{Judgement, Progress, Stop};
-use crate::peers::lock_validity::LockValidity;
+use crate::peers::lock_validity::{LockValidity, Loss};
 use crate::shared::random;
 #[cfg(feature = "crash-points")]
 use lanekeeper_fault::Mutation;
@@ -461,7 +461,7 @@ struct PanicGuard<'a>(&'a LockValidity);
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lose();
+            self.0.lose(Loss::TaskFailed);
         }
     }
 }

@@ -155,17 +155,24 @@ impl Session<'_> {
     async fn round(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         let routes = self.shared.claiming.routes();
-        let taken = routes
+        let taken: Vec<_> = routes
             .iter()
             .filter(|route| self.scans.serves(route))
-            .cloned();
-        let mut slots =
-            self.shared
-                .claiming
-                .reserve(CLAIM_LIMIT, taken, &self.shared.delivering.limiter);
+            .cloned()
+            .collect();
+        let wanted = taken.len();
+        let mut slots = self.shared.claiming.reserve(
+            CLAIM_LIMIT,
+            taken.into_iter(),
+            &self.shared.delivering.limiter,
+        );
         let scans = self
             .scans
             .plan(&slots, self.shared.claiming.backstop.latest(), now);
+        let full = scans.len() < wanted;
+        if full {
+            self.shared.claiming.wait_for_room(Kind::Handlers);
+        }
         let claim_id = self.next_claim_id();
         let claimed = if scans.is_empty() {
             claim::Claimed::default()
@@ -182,7 +189,10 @@ impl Session<'_> {
                 finished: &[],
             };
             let claiming = claim::claim(&self.client, &self.claim, claim);
-            answer(self.shared, claiming).await?
+            let claimed = answer(self.shared, claiming).await?;
+            let took = now.elapsed().as_secs_f64();
+            self.shared.instruments.claimed(took, claimed.lanes.len());
+            claimed
         };
         let random = random();
         self.scans.finished(
@@ -194,7 +204,9 @@ impl Session<'_> {
             random,
         );
         if claimed.lanes.is_empty() {
-            self.shared.waking.idle.enter(self.connection_id);
+            if !full {
+                self.shared.waking.idle.enter_handler(self.connection_id);
+            }
             return Ok(());
         }
         CrashPoint::Claimed.pass();

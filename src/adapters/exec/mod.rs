@@ -8,11 +8,13 @@
 //!
 //! The command runs in a process group of its own, which is killed as a whole when the time is out
 //! or the delivery is dropped. What a command leaves running in the background after it has ended
-//! by itself is left alone. The worker's own secrets are taken out of its environment; what the
-//! command needs is named in `env`.
+//! by itself is left alone. Its environment is a list ([`variables`]); it may run as another user
+//! ([`user`]).
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+mod user;
+mod variables;
+
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -29,7 +31,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
-use super::{SettingsError, envelope, excerpt, settings, signature};
+use self::user::User;
+use super::{Environment, SettingsError, descriptors, envelope, excerpt, settings};
 
 const KIND: &str = "exec";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,50 +50,61 @@ struct Settings {
     command: Vec<String>,
     timeout_ms: Option<u64>,
     #[serde(default)]
-    env: BTreeMap<String, String>,
+    env: variables::Given,
     cwd: Option<PathBuf>,
+    user: Option<String>,
+}
+
+impl Settings {
+    fn read(settings: &Value) -> Result<Self, SettingsError> {
+        let given: Self = settings::parse(KIND, settings)?;
+        if given.command.first().is_none_or(String::is_empty) {
+            let reason = "it must name a program, then its arguments";
+            return Err(SettingsError::invalid(KIND, "command", reason));
+        }
+        given.env.check()?;
+        given.timeout()?;
+        Ok(given)
+    }
+
+    fn timeout(&self) -> Result<Duration, SettingsError> {
+        settings::timeout(KIND, self.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)
+    }
 }
 
 /// Runs one command per event.
 pub struct Exec {
     program: String,
     arguments: Vec<String>,
-    environment: Vec<(OsString, OsString)>,
+    variables: Vec<(OsString, OsString)>,
+    user: Option<User>,
     cwd: Option<PathBuf>,
     timeout: Duration,
 }
 
 impl Exec {
     pub(super) fn check(settings: &Value) -> Result<(), SettingsError> {
-        Self::build(settings).map(drop)
+        Settings::read(settings).map(drop)
     }
 
-    pub(super) fn build(given: &Value) -> Result<Self, SettingsError> {
-        let given: Settings = settings::parse(KIND, given)?;
+    pub(super) fn build(
+        settings: &Value,
+        environment: &Environment,
+    ) -> Result<Self, SettingsError> {
+        let given = Settings::read(settings)?;
+        let timeout = given.timeout()?;
         let mut words = given.command.into_iter();
-        let Some(program) = words.next().filter(|program| !program.is_empty()) else {
-            let reason = "it must name a program, then its arguments";
-            return Err(SettingsError::invalid(KIND, "command", reason));
-        };
-        if let Some(name) = given
-            .env
-            .keys()
-            .find(|name| name.is_empty() || name.contains(['=', '\0']))
-        {
-            let reason = format!("{name:?} is not the name of a variable");
-            return Err(SettingsError::invalid(KIND, "env", reason));
-        }
-        let inherited = std::env::vars_os().filter(|(name, value)| !is_ours(name, value));
-        let given_env = given
-            .env
-            .into_iter()
-            .map(|(name, value)| (name.into(), value.into()));
+        let user = given.user.map(|user| User::resolve(&user)).transpose()?;
+        let user = user.flatten();
+        let home = user.as_ref().map(|user| &*user.home);
+        let variables = given.env.resolve(home, environment)?;
         Ok(Self {
-            program,
+            program: words.next().unwrap_or_default(),
             arguments: words.collect(),
-            environment: inherited.chain(given_env).collect(),
+            variables,
+            user,
             cwd: given.cwd,
-            timeout: settings::timeout(KIND, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
+            timeout,
         })
     }
 
@@ -100,7 +114,7 @@ impl Exec {
         command
             .args(&self.arguments)
             .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("LANEKEEPER_EVENT_STREAM", &*event.stream)
             .env("LANEKEEPER_EVENT_SESSION", &*event.session)
             .env("LANEKEEPER_EVENT_SEQ", event.seq.to_string())
@@ -116,26 +130,19 @@ impl Exec {
         if let Some(cwd) = &self.cwd {
             command.current_dir(cwd);
         }
+        if let Some(user) = &self.user {
+            command.uid(user.uid).gid(user.gid);
+        }
+        let child = command.spawn()?;
+        if let Some(pid) = pid(&child) {
+            descriptors::restore_limit(pid);
+        }
         Ok(Run {
-            child: command.spawn()?,
+            child,
             stdout: Tail::default(),
             stderr: Tail::default(),
         })
     }
-}
-
-/// Whether a variable of the worker is one of its secrets: its databases, its own configuration,
-/// collector credentials, and every signing key, which tells itself by its prefix.
-fn is_ours(name: &OsStr, value: &OsStr) -> bool {
-    let name = name.as_encoded_bytes();
-    matches!(
-        name,
-        b"DATABASE_URL" | b"REDIS_URL" | b"PGPASSWORD" | b"PGPASSFILE"
-    ) || name.starts_with(b"LANEKEEPER_")
-        || name.starts_with(b"OTEL_EXPORTER_OTLP_")
-        || value
-            .as_encoded_bytes()
-            .starts_with(signature::PREFIX.as_bytes())
 }
 
 #[async_trait]
@@ -145,7 +152,8 @@ impl Adapter for Exec {
         let mut run = match self.spawn(delivery) {
             Ok(run) => run,
             Err(error) => {
-                return Verdict::retry(format!("{} could not be started: {error}", self.program));
+                let reason = format!("{} could not be started: {error}", self.program);
+                return descriptors::unsent(&error, reason);
             }
         };
         let (end, failed) = match timeout(self.timeout, run.finish(&body)).await {
@@ -215,15 +223,16 @@ impl Drop for Run {
     fn drop(&mut self) {
         // Until the child has been waited for, its pid cannot belong to anyone else; after that
         // `id` is `None`.
-        let group = self
-            .child
-            .id()
-            .and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(group) = group {
+        if let Some(group) = pid(&self.child) {
             // Fails only where nothing is left to kill.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
+}
+
+/// `None`: it was waited for.
+fn pid(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| Pid::from_raw(id.cast_signed()))
 }
 
 /// A command need not read its input: its exit code alone decides.
@@ -252,23 +261,6 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn secrets_of_the_worker_are_recognised_by_name_or_prefix() {
-        let ours = |name: &str, value: &str| is_ours(OsStr::new(name), OsStr::new(value));
-        for name in [
-            "DATABASE_URL",
-            "REDIS_URL",
-            "PGPASSWORD",
-            "LANEKEEPER_HTTP__LISTEN",
-        ] {
-            assert!(ours(name, "x"), "{name}");
-        }
-        assert!(ours("OTEL_EXPORTER_OTLP_HEADERS", "authorization=x"));
-        assert!(ours("AUDIT_SECRET", "whsec_AAAA"));
-        assert!(!ours("PATH", "/usr/bin"));
-        assert!(!ours("HOME", "/root"));
-    }
 
     #[test]
     fn commands_without_a_program_and_names_that_are_none_are_refused() {
