@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lanekeeper_core::adapter::Server;
 use lanekeeper_core::bucket::Bucket;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -228,6 +229,10 @@ fn content(text: &str) -> Value {
 impl Platform for Discord {
     fn longest(&self) -> usize {
         LONGEST
+    }
+
+    fn server(&self) -> Option<Server> {
+        self.api.server()
     }
 
     fn buckets(&self, target: &Target, _may_edit: bool) -> Vec<Bucket> {

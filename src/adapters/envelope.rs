@@ -84,6 +84,7 @@ mod tests {
             attempt: 2,
             requeued: false,
             trace: None,
+            observed: None,
         }
     }
 

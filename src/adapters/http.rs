@@ -1,8 +1,11 @@
 //! HTTP as all adapters speak it: no redirects, no proxies, public addresses only unless the operator allows
 //! others, certificates verified, every body read to a bound.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+use lanekeeper_core::adapter::Server;
+use lanekeeper_core::observed::Cause;
 use reqwest::{Client, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -61,6 +64,51 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
         return error.to_string();
     }
     chain.join(": ")
+}
+
+/// Why a request got no answer.
+pub(super) fn cause(error: &reqwest::Error) -> Option<Cause> {
+    if error.is_timeout() {
+        return Some(Cause::Timeout);
+    }
+    let chain = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    for cause in chain {
+        if cause.is::<target::Refused>() {
+            return Some(Cause::PrivateAddress);
+        }
+        if cause.is::<rustls::Error>() {
+            return Some(Cause::Tls);
+        }
+        let Some(io) = cause.downcast_ref::<io::Error>() else {
+            continue;
+        };
+        if io
+            .get_ref()
+            .is_some_and(|inner| inner.is::<rustls::Error>())
+        {
+            return Some(Cause::Tls);
+        }
+        return match io.kind() {
+            ErrorKind::TimedOut => Some(Cause::Timeout),
+            ErrorKind::ConnectionRefused => Some(Cause::ConnectionRefused),
+            ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof => Some(Cause::ConnectionReset),
+            // The system's resolver gives no number with it.
+            _ if error.is_connect() && io.raw_os_error().is_none() => Some(Cause::NameResolution),
+            _ => Some(Cause::Unreachable),
+        };
+    }
+    error.is_connect().then_some(Cause::Unreachable)
+}
+
+/// The host and the port of a URL, for spans.
+pub(super) fn server(url: &Url) -> Option<Server> {
+    Some(Server {
+        host: url.host_str()?.into(),
+        port: url.port_or_known_default()?,
+    })
 }
 
 /// Reads the body to its end, to a bound or until then, and returns its beginning.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::observed::Cause;
 use lanekeeper_core::trace::TraceContext;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError};
@@ -205,10 +206,18 @@ impl Adapter for RedisStream {
             Ok(Err(error)) => {
                 // A server that refuses may be the wrong one by now: a replica since a failover, another node.
                 self.forget().await;
+                if error.is_connection_refusal() {
+                    delivery.failed_by(Cause::ConnectionRefused);
+                } else if error.is_timeout() {
+                    delivery.failed_by(Cause::Timeout);
+                } else if error.is_connection_dropped() {
+                    delivery.failed_by(Cause::ConnectionReset);
+                }
                 descriptors::unsent(&error, said(&error))
             }
             Err(_) => {
                 self.forget().await;
+                delivery.failed_by(Cause::Timeout);
                 let waited = self.timeout.as_millis();
                 Verdict::retry(format!("Redis did not answer within {waited} ms"))
             }

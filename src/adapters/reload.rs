@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Verdict};
+use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Server, Verdict};
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::event::Event;
 use serde_json::Value;
@@ -203,6 +203,10 @@ impl Adapter for Reloading {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
         self.renew().await;
         self.current().deliver(delivery).await
+    }
+
+    fn server(&self) -> Option<Server> {
+        self.current().server()
     }
 
     fn buckets(&self, event: &Event) -> Vec<Bucket> {

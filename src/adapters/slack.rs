@@ -8,6 +8,7 @@
 mod answer;
 
 use async_trait::async_trait;
+use lanekeeper_core::adapter::Server;
 use lanekeeper_core::bucket::Bucket;
 use serde_json::{Map, Value, json};
 
@@ -133,6 +134,10 @@ fn thread(target: &Target) -> Option<&String> {
 impl Platform for Slack {
     fn longest(&self) -> usize {
         LONGEST
+    }
+
+    fn server(&self) -> Option<Server> {
+        self.api.server()
     }
 
     fn buckets(&self, target: &Target, may_edit: bool) -> Vec<Bucket> {

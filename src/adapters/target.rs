@@ -90,7 +90,7 @@ pub(super) struct PublicResolver;
     "{host} resolves to no public address (only to {addresses:?}); private targets are refused \
      unless the worker's configuration allows them"
 )]
-struct Refused {
+pub(super) struct Refused {
     host: String,
     addresses: Vec<IpAddr>,
 }

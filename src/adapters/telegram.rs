@@ -8,6 +8,7 @@ mod answer;
 mod markdown;
 
 use async_trait::async_trait;
+use lanekeeper_core::adapter::Server;
 use lanekeeper_core::bucket::Bucket;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -180,6 +181,10 @@ fn into_topic(body: &mut Map<String, Value>, target: &Target) {
 impl Platform for Telegram {
     fn longest(&self) -> usize {
         LONGEST
+    }
+
+    fn server(&self) -> Option<Server> {
+        self.api.server()
     }
 
     fn buckets(&self, target: &Target, _may_edit: bool) -> Vec<Bucket> {

@@ -11,7 +11,8 @@ mod settings;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::adapter::{Adapter, Delivery, Server, Verdict};
+use lanekeeper_core::observed::Cause;
 use lanekeeper_core::trace::TraceContext;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::Client;
@@ -33,6 +34,7 @@ const NOT_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 pub struct Webhook {
     client: Client,
     url: Url,
+    server: Option<Server>,
     signer: Option<Signer>,
     timeout: Duration,
 }
@@ -68,6 +70,7 @@ impl Webhook {
         })?;
         Ok(Self {
             client,
+            server: http::server(&url),
             url,
             signer,
             timeout,
@@ -139,6 +142,10 @@ impl Adapter for Webhook {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
         self.post(delivery).await.verdict
     }
+
+    fn server(&self) -> Option<Server> {
+        self.server.clone()
+    }
 }
 
 impl Webhook {
@@ -155,19 +162,25 @@ impl Webhook {
         let response = match timeout_at(deadline, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
+                if let Some(cause) = http::cause(&error) {
+                    delivery.failed_by(cause);
+                }
                 let error = error.without_url();
                 let causes = http::causes(&error);
                 let reason = format!("no answer from {}: {causes}", self.origin());
                 return Attempt::unanswered(descriptors::unsent(&error, reason));
             }
             Err(_) => {
+                delivery.failed_by(Cause::Timeout);
                 let (origin, timeout) = (self.origin(), self.timeout);
                 let reason = format!("no answer from {origin} within {timeout:?}");
                 return Attempt::unanswered(Verdict::retry(reason));
             }
         };
+        let status = response.status().as_u16();
+        delivery.answered(status);
         Attempt {
-            status: Some(response.status().as_u16()),
+            status: Some(status),
             verdict: answer::judge(response, &self.url, deadline).await,
         }
     }

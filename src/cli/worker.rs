@@ -41,8 +41,6 @@ use super::Failure;
 const TOKEN_CONNECTIONS: usize = 2;
 /// For requests that are under way when everything else has ended.
 const REQUESTS_WITHIN: Duration = Duration::from_secs(5);
-/// For the connection that sends spooled events; the next round tries again.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Deliver events until SIGTERM or SIGINT
 #[derive(Debug, clap::Args)]
@@ -123,8 +121,7 @@ async fn drain_once(
     spool: &Spool,
     database: &Database,
 ) -> Result<DrainReport, Box<dyn std::error::Error + Send + Sync>> {
-    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, database.connect());
-    let (client, connection) = connecting.await??;
+    let (client, connection) = database.connect().await?;
     tokio::spawn(connection);
     let producer = Producer::new(client, database.clone());
     Ok(spool::drain(&producer, spool, &DrainLimits::default()).await?)
@@ -196,6 +193,7 @@ impl Serving {
             database_of_requests,
             &config.http,
             Arc::clone(&serving),
+            telemetry.map_or(Tracing::Off, Telemetry::tracing),
         );
         let mut router =
             http::health::router(worker.probe()).merge(http::events::router(Arc::new(desk)));

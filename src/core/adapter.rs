@@ -5,6 +5,7 @@
 //! An adapter's future may be dropped at any await point (the worker lost its claim, or shuts
 //! down); whatever it had sent by then may be sent again, and nothing of it goes on running.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use crate::bucket::Bucket;
 use crate::event::Event;
+use crate::observed::{Cause, Observed};
 use crate::trace::TraceContext;
 
 /// One attempt to deliver one event to one destination.
@@ -28,6 +30,24 @@ pub struct Delivery<'a> {
     /// The trace context of this attempt. None: nothing is traced here, and what the producer stored with the
     /// event goes out as it is.
     pub trace: Option<&'a TraceContext>,
+    /// Where the adapter notes what is for figures and spans only. None: nobody reads it.
+    pub observed: Option<&'a Observed>,
+}
+
+impl Delivery<'_> {
+    /// The destination answered with this HTTP status.
+    pub fn answered(&self, status: u16) {
+        if let Some(observed) = self.observed {
+            observed.answered(status);
+        }
+    }
+
+    /// There was no answer, or none that says more, for this reason.
+    pub fn failed_by(&self, cause: Cause) {
+        if let Some(observed) = self.observed {
+            observed.failed_by(cause);
+        }
+    }
 }
 
 /// What the destination made of a delivery.
@@ -90,11 +110,24 @@ pub struct Preview {
     pub longest: usize,
 }
 
+/// Where a destination is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// A name or an address.
+    pub host: Arc<str>,
+    pub port: u16,
+}
+
 /// Speaks to one destination on behalf of one subscription.
 #[async_trait]
 pub trait Adapter: Send + Sync + 'static {
     /// Delivers one event. Must bound its own time; the engine adds no time-out of its own.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict;
+
+    /// What it speaks to, for spans. None where there is no such thing.
+    fn server(&self) -> Option<Server> {
+        None
+    }
 
     /// What the delivery of this event draws on beside the subscription's own limits: where a
     /// destination has limits per channel or chat, that of the event's. None by default.

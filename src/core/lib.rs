@@ -6,6 +6,7 @@ pub mod error;
 pub mod event;
 pub mod fleet;
 pub mod memory;
+pub mod observed;
 pub mod redact;
 mod section;
 pub mod subscription;

@@ -12,6 +12,7 @@ use crate::claiming::Claiming;
 use crate::delivering::Delivering;
 use crate::maintenance::Maintenance;
 use crate::peers::Peers;
+use crate::peers::clock::ServerClock;
 use crate::settings::WorkerSettings;
 use crate::waking::Waking;
 use crate::waking::signal::Signal;
@@ -39,6 +40,7 @@ impl Shared {
         pool: Pool,
         settings: WorkerSettings,
         identity: Identity,
+        clock: ServerClock,
         max_lanes: usize,
     ) -> Self {
         let waking = Arc::new(Waking::default());
@@ -51,7 +53,7 @@ impl Shared {
             claiming: Claiming::new(max_lanes, settings.descriptors, Arc::clone(&waking)),
             delivering: Delivering::new(&settings, identity.worker_id),
             waking,
-            peers: Peers::new(identity),
+            peers: Peers::new(identity, clock),
             maintenance: Maintenance::default(),
             settings,
         }

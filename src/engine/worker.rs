@@ -19,6 +19,7 @@ use crate::claiming::{backstop, claimer};
 use crate::delivering::handler_lane;
 use crate::maintenance::archive::{self, FolderError};
 use crate::maintenance::{gauges, statistics};
+use crate::peers::clock::ServerClock;
 use crate::peers::control::DestinationSource;
 use crate::peers::{control, lock_table};
 use crate::settings::WorkerSettings;
@@ -95,6 +96,9 @@ impl Worker {
             host: host(),
             pid: i32::try_from(std::process::id()).unwrap_or(0),
         };
+        let asked = Instant::now();
+        let shown = peers::clock(&client).await?;
+        let clock = ServerClock::read(asked, shown, Instant::now());
         // Before the first claim: an event that kills every worker at once would otherwise be claimed again, for ever,
         // before the last crashes are charged to it.
         peers::take_over(&client, identity.worker_id, frozen_after_ms(&settings)).await?;
@@ -106,7 +110,7 @@ impl Worker {
         source.connected(&pool);
         let ended = CancellationToken::new();
         let connections = settings.lane_connections;
-        let shared = Arc::new(Shared::new(database, pool, settings, identity, most));
+        let shared = Arc::new(Shared::new(database, pool, settings, identity, clock, most));
         tracing::info!(
             worker_id = shared.peers.worker_id(),
             lane_connections = connections,

@@ -20,8 +20,9 @@ use lanekeeper_postgres::appender::Appender;
 use lanekeeper_postgres::inspect::{self, FindError};
 use lanekeeper_postgres::log::{LineView, Reader};
 use lanekeeper_postgres::token::Scope;
+use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::serving::Serving;
-use lanekeeper_telemetry::span::is_well_formed;
+use lanekeeper_telemetry::span::{AppendSpan, is_well_formed};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -47,6 +48,8 @@ pub fn bound_waits(driver: &mut tokio_postgres::Config) {
     driver.options(format!("{options} {LOCK_TIMEOUT}").trim());
 }
 
+const EVENTS: &str = "/v1/streams/{stream}/sessions/{session}/events";
+
 /// Events in one answer, unless asked for fewer.
 const PAGE: usize = 100;
 
@@ -56,6 +59,7 @@ pub struct Desk {
     pub pool: Pool,
     appender: Appender,
     serving: Arc<Serving>,
+    tracing: Tracing,
     places: Places,
     /// For a request's body to arrive.
     body_within: Duration,
@@ -68,9 +72,11 @@ impl Desk {
         database: Database,
         config: &HttpConfig,
         serving: Arc<Serving>,
+        tracing: Tracing,
     ) -> Self {
         Self {
             serving,
+            tracing,
             access,
             appender: Appender::new(pool.clone(), database),
             pool,
@@ -83,10 +89,7 @@ impl Desk {
 /// The routes.
 pub fn router(desk: Arc<Desk>) -> Router {
     Router::new()
-        .route(
-            "/v1/streams/{stream}/sessions/{session}/events",
-            post(append_events).get(read_events),
-        )
+        .route(EVENTS, post(append_events).get(read_events))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_so)
         .with_state(desk)
@@ -109,6 +112,45 @@ async fn append_events(
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
+    let client = trace_of(&headers);
+    let caller = Caller { peer, headers };
+    if desk.tracing == Tracing::Off {
+        let (answer, _) = append(desk, stream, session, caller, client, body).await?;
+        return Ok(answer);
+    }
+    let span = AppendSpan::start(EVENTS, &stream, &session, client.as_ref());
+    let stored = match desk.tracing {
+        Tracing::Propagated => Some(span.context()),
+        Tracing::Kept | Tracing::Off => client,
+    };
+    match append(desk, stream, session, caller, stored, body).await {
+        Ok((answer, events)) => {
+            span.end(answer.status().as_u16(), events);
+            Ok(answer)
+        }
+        Err(problem) => {
+            span.end(problem.problem_type().status.as_u16(), 0);
+            Err(problem)
+        }
+    }
+}
+
+/// Who asks.
+struct Caller {
+    peer: Peer,
+    headers: HeaderMap,
+}
+
+/// Returns how many events were appended, too. `trace`: of the events that bring none of their own.
+async fn append(
+    desk: Arc<Desk>,
+    stream: String,
+    session: String,
+    caller: Caller,
+    trace: Option<TraceContext>,
+    body: axum::body::Body,
+) -> Result<(Response, usize), Problem> {
+    let Caller { peer, headers } = caller;
     let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
     let token_id = judged.await?;
     let mut room = desk.places.body(token_id)?;
@@ -121,7 +163,7 @@ async fn append_events(
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
         let _held = (room, place);
-        append_body(&desk, &stream, &session, &headers, &body).await
+        append_body(&desk, &stream, &session, trace.as_ref(), &body).await
     });
     appending.await.unwrap_or_else(|_| Err(Problem::failed()))
 }
@@ -130,17 +172,18 @@ async fn append_body(
     desk: &Desk,
     stream: &str,
     session: &str,
-    headers: &HeaderMap,
+    trace: Option<&TraceContext>,
     body: &[u8],
-) -> Result<Response, Problem> {
-    let body = Body::read(body, session, trace_of(headers).as_ref())?;
+) -> Result<(Response, usize), Problem> {
+    let body = Body::read(body, session, trace)?;
     let enqueued = desk.appender.append(stream, &body.events(session)).await?;
     for duplicate in [false, true] {
         let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
         desk.serving
             .appended(stream, events.count() as u64, duplicate);
     }
-    Ok(answer(enqueued, body.is_array))
+    let events = enqueued.len();
+    Ok((answer(enqueued, body.is_array), events))
 }
 
 fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client};
 
+use super::attempt::{Failed, is_silence};
 use super::config::DatabaseConfig;
 use crate::connection::{ConnectionStringError, servers};
 
@@ -120,7 +121,9 @@ impl ConnectError {
             }
             Self::Url { .. } => "write it as postgres://user:password@host:5432/database",
             Self::Unreachable { .. } => "start PostgreSQL, or correct host and port",
-            Self::TimedOut { .. } => "check the network, or raise database.connect_timeout_ms",
+            Self::TimedOut { .. } => {
+                "check the network, or raise database.connect_timeout_ms (connect_timeout, where the URL has it)"
+            }
             Self::NotReady { .. } => "wait until it is ready",
             Self::TooManyConnections { .. } => {
                 "lower database.pool_size or the number of replicas, or raise the server's \
@@ -148,8 +151,8 @@ pub fn settings(config: &DatabaseConfig) -> Result<Database, ConnectError> {
     let url = config.url.as_ref().ok_or(ConnectError::NotConfigured)?;
     let database = Database::of_secrets(url, config.password.as_ref(), config.ssl())
         .map_err(|source| ConnectError::Url { source })?;
-    Ok(database.with(|driver| {
-        driver.connect_timeout(Duration::from_millis(config.connect_timeout_ms));
+    let timeout = Duration::from_millis(config.connect_timeout_ms);
+    Ok(database.within_unless_told(timeout).with(|driver| {
         if driver.get_application_name().is_none() {
             driver.application_name("lanekeeper");
         }
@@ -215,19 +218,10 @@ async fn open_with(
 ) -> Result<Client, ConnectError> {
     let database = settings(config)?;
     let target = Target::of(&database);
-    let timeout = Duration::from_millis(config.connect_timeout_ms);
-    // The driver's own limit ends with the socket's connect; a server may fall silent after it.
-    let tls = database.connector();
-    let (client, mut connection) = tokio::time::timeout(timeout, database.connect_by(&tls))
+    let (client, mut connection) = database
+        .attempt()
         .await
-        .map_err(|_| ConnectError::TimedOut {
-            server: target.server.clone(),
-            timeout,
-        })?
-        .map_err(|error| match database.lacked_tls(&tls, &error) {
-            true => target.no_tls(error),
-            false => target.explain(error),
-        })?;
+        .map_err(|failed| target.explain(failed, database.patience()))?;
     let version = connection
         .parameter("server_version")
         .unwrap_or_default()
@@ -285,19 +279,20 @@ impl Target {
         }
     }
 
-    fn no_tls(&self, source: tokio_postgres::Error) -> ConnectError {
-        let server = self.server.clone();
-        ConnectError::NoTls { server, source }
-    }
-
-    fn explain(&self, source: tokio_postgres::Error) -> ConnectError {
+    fn explain(&self, failed: Failed, timeout: Duration) -> ConnectError {
         let Self {
             server,
             user,
             database,
         } = self;
         let (server, user, database) = (server.clone(), user.clone(), database.clone());
+        let Failed {
+            error: source,
+            lacked_tls,
+        } = failed;
         match source.code() {
+            _ if lacked_tls => ConnectError::NoTls { server, source },
+            _ if is_silence(&source) => ConnectError::TimedOut { server, timeout },
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 ConnectError::NotAuthorised {
                     server,

@@ -3,23 +3,29 @@
 //! A Unix socket is never wrapped in TLS, whatever the mode: nothing is between it and the server.
 //! With `sslmode=prefer` a handshake that fails, or a server that lets this user in only without
 //! TLS, is followed by an attempt without, as libpq does it. Where the connection string or the password stands in a
-//! file, each connection is made with the credentials that it has by then (`credentials`).
+//! file, each connection is made with the credentials that it has by then (`credentials`). Several hosts are tried
+//! one after the other (`attempt`), and connecting ends within [`Database::patience`].
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use lanekeeper_secret::Secret;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::Host;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Config, Error, Socket};
 
 use crate::connection::{ConnectionString, ConnectionStringError, SslMode, SslParameters};
 
+use super::attempt::Failed;
 use super::credentials::Credentials;
-use super::tls::{Connector, Stream, TlsError};
+use super::host::Silent;
+use super::tls::{Connector, Stream};
+
+/// How long connecting may take where nobody says so.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What drives a client of [`Database::connect`].
 pub type Connection = tokio_postgres::Connection<Socket, Stream>;
@@ -31,6 +37,12 @@ pub struct Database {
     tls: Connector,
     /// Where user and password may be replaced.
     credentials: Option<Credentials>,
+    /// What the connection string allows each host.
+    each: Option<Duration>,
+    /// What is allowed for all hosts together.
+    whole: Option<Duration>,
+    /// Of all connections that are made by clones of this.
+    pub(super) silent: Arc<Silent>,
 }
 
 impl Database {
@@ -78,9 +90,12 @@ impl Database {
             _ => tokio_postgres::config::SslMode::Require,
         });
         Self {
+            each: driver.get_connect_timeout().copied(),
             driver,
             tls,
             credentials: None,
+            whole: None,
+            silent: Arc::default(),
         }
     }
 
@@ -97,33 +112,60 @@ impl Database {
         changed
     }
 
-    fn demands_tls(&self) -> bool {
+    /// This database for a caller who waits no longer than this for a connection, however many hosts there are.
+    #[must_use]
+    pub fn within(&self, whole: Duration) -> Self {
+        Self {
+            whole: Some(whole),
+            ..self.clone()
+        }
+    }
+
+    /// As [`Database::within`], unless the connection string has a `connect_timeout` of its own.
+    #[must_use]
+    pub fn within_unless_told(self, whole: Duration) -> Self {
+        match self.each {
+            None => self.within(whole),
+            Some(_) => self,
+        }
+    }
+
+    /// How long connecting takes at most: by `connect_timeout` of the connection string for each host, or 5 s.
+    pub fn patience(&self) -> Duration {
+        let hosts = u32::try_from(self.driver.get_hosts().len()).unwrap_or(u32::MAX);
+        let told = || self.each.map(|each| each.saturating_mul(hosts.max(1)));
+        self.whole.or_else(told).unwrap_or(PATIENCE)
+    }
+
+    /// What a host gets, even if more is left.
+    pub(super) fn most_per_host(&self) -> Duration {
+        self.each.unwrap_or(Duration::MAX)
+    }
+
+    pub(super) fn demands_tls(&self) -> bool {
         self.driver.get_ssl_mode() == tokio_postgres::config::SslMode::Require
     }
 
-    /// # Errors
-    /// The driver's. Where TLS is the reason, its source is a [`TlsError`].
-    pub async fn connect(&self) -> Result<(Client, Connection), Error> {
-        self.connect_by(&self.connector()).await
+    pub(super) fn prefers_tls(&self) -> bool {
+        self.driver.get_ssl_mode() == tokio_postgres::config::SslMode::Prefer
     }
 
-    /// For [`Database::connect_by`], to be asked afterwards what came of TLS.
+    /// # Errors
+    /// The driver's. Where TLS is the reason, its source is a [`TlsError`](super::tls::TlsError).
+    pub async fn connect(&self) -> Result<(Client, Connection), Error> {
+        self.attempt().await.map_err(|Failed { error, .. }| error)
+    }
+
+    /// For one attempt at one address.
     pub(super) fn connector(&self) -> Connector {
         self.tls.anew()
     }
 
-    pub(super) async fn connect_by(&self, tls: &Connector) -> Result<(Client, Connection), Error> {
-        let driver = match &self.credentials {
+    /// With the credentials of now.
+    pub(super) async fn settings_of_now(&self) -> Config {
+        match &self.credentials {
             Some(credentials) => credentials.on(&self.driver).await,
             None => self.driver.clone(),
-        };
-        match driver.connect(tls.clone()).await {
-            Err(error) if self.may_go_without(tls, &error) => {
-                let mut plain = driver;
-                plain.ssl_mode(tokio_postgres::config::SslMode::Disable);
-                plain.connect(tls.clone()).await.map_err(|_| error)
-            }
-            connected => connected,
         }
     }
 
@@ -133,23 +175,6 @@ impl Database {
     /// Where the server was not reached.
     pub async fn cancel(&self, token: &CancelToken) -> Result<(), Error> {
         token.cancel_query(self.tls.anew()).await
-    }
-
-    /// Whether an attempt ended because the server, which was reached, does not offer TLS.
-    pub(super) fn lacked_tls(&self, tried: &Connector, error: &Error) -> bool {
-        let is_io = std::error::Error::source(error).is_some_and(|cause| cause.is::<io::Error>());
-        self.demands_tls()
-            && !tried.was_used()
-            && error.code().is_none()
-            && !error.is_closed()
-            && !is_io
-    }
-
-    fn may_go_without(&self, tried: &Connector, error: &Error) -> bool {
-        let refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
-        self.driver.get_ssl_mode() == tokio_postgres::config::SslMode::Prefer
-            && tried.was_used()
-            && (refused || TlsError::of(error).is_some())
     }
 }
 
@@ -226,6 +251,19 @@ mod tests {
         let database: Database = "hostaddr=127.0.0.1,::1 port=1".parse().unwrap();
         let hosts = ["127.0.0.1", "::1"].map(|host| Host::Tcp(host.to_owned()));
         assert_eq!(database.driver().get_hosts(), hosts);
+    }
+
+    #[test]
+    fn connecting_takes_what_the_connection_string_allows_each_host_unless_the_caller_has_less() {
+        let patience = |string: &str| string.parse::<Database>().unwrap().patience();
+        let seconds = Duration::from_secs;
+        assert_eq!(patience("host=a,b"), PATIENCE);
+        assert_eq!(patience("host=a,b connect_timeout=7"), seconds(14));
+        let told: Database = "host=a connect_timeout=7".parse().unwrap();
+        assert_eq!(told.within(seconds(2)).patience(), seconds(2));
+        assert_eq!(told.within_unless_told(seconds(2)).patience(), seconds(7));
+        let untold: Database = "host=a".parse().unwrap();
+        assert_eq!(untold.within_unless_told(seconds(2)).patience(), seconds(2));
     }
 
     #[test]

@@ -10,20 +10,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 use thiserror::Error;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{Client, Config, GenericClient, Row};
 use uuid::Uuid;
 
+use super::attempt::is_silence;
 use super::{Database, StoreError};
-
-/// How long connecting may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
 pub enum OpenError {
     #[error("cannot connect to Postgres")]
     Connect(#[source] tokio_postgres::Error),
-    #[error("Postgres did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
-    TimedOut,
+    #[error("Postgres did not answer within {} ms", within.as_millis())]
+    TimedOut { within: Duration },
     #[error(
         "there is a connection pooler between this worker and Postgres. Workers hold session locks \
          and need a direct connection: set LANEKEEPER_DATABASE__URL to the server itself. \
@@ -54,12 +53,6 @@ pub struct Opened {
 /// # Errors
 /// [`OpenError::Pooler`] where the session is not the server's own.
 pub async fn open(database: &Database, purpose: &str) -> Result<Opened, OpenError> {
-    tokio::time::timeout(CONNECT_TIMEOUT, connect(database, purpose))
-        .await
-        .unwrap_or(Err(OpenError::TimedOut))
-}
-
-async fn connect(database: &Database, purpose: &str) -> Result<Opened, OpenError> {
     let nonce = Uuid::now_v7().simple().to_string();
     let database = database.with(|driver| {
         driver.application_name(format!("lanekeeper {purpose}"));
@@ -67,16 +60,23 @@ async fn connect(database: &Database, purpose: &str) -> Result<Opened, OpenError
         let options = options(driver.get_options(), &nonce);
         driver.options(options);
     });
-    let (client, connection) = database.connect().await.map_err(refused)?;
+    let within = database.patience();
+    let (client, connection) = database
+        .connect()
+        .await
+        .map_err(|error| refused(error, within))?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = &error as &dyn std::error::Error, "connection ended");
         }
     });
-    let row = client
-        .query_one(include_str!("sql/opened.sql"), &[])
-        .await
-        .map_err(StoreError::on("checking for a pooler"))?;
+    let row = timeout(
+        within,
+        client.query_one(include_str!("sql/opened.sql"), &[]),
+    )
+    .await
+    .map_err(|_| OpenError::TimedOut { within })?
+    .map_err(StoreError::on("checking for a pooler"))?;
     if row.get::<_, Option<&str>>(0) != Some(nonce.as_str()) {
         return Err(OpenError::Pooler);
     }
@@ -148,7 +148,6 @@ pub fn prepare_pooled(config: &mut Config) {
 
 /// Gives up a server that fell silent about as soon as the server gives up a silent client.
 pub fn bound_silence(config: &mut Config) {
-    config.connect_timeout(CONNECT_TIMEOUT);
     config.keepalives_idle(Duration::from_secs(5));
     config.keepalives_interval(Duration::from_secs(2));
     config.keepalives_retries(3);
@@ -156,8 +155,9 @@ pub fn bound_silence(config: &mut Config) {
 }
 
 /// Protocol violation is what poolers answer to start-up options that they do not know.
-fn refused(error: tokio_postgres::Error) -> OpenError {
+fn refused(error: tokio_postgres::Error, within: Duration) -> OpenError {
     match error.code() {
+        _ if is_silence(&error) => OpenError::TimedOut { within },
         Some(code) if code.code() == "08P01" => OpenError::Pooler,
         _ => OpenError::Connect(error),
     }

@@ -6,6 +6,7 @@
 pub mod append;
 pub mod appender;
 pub mod archive;
+mod attempt;
 pub mod claim;
 pub mod config;
 pub mod connect;
@@ -17,6 +18,7 @@ pub mod diagnose;
 pub mod error;
 pub mod fetch;
 pub mod first_ready_entry;
+mod host;
 pub mod inspect;
 pub mod lane_connection;
 pub mod log;

@@ -18,7 +18,9 @@ const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// # Errors
 /// Where the runtime has no timers.
 pub fn build(database: &Database, size: usize, patience: Duration) -> Result<Pool, BuildError> {
-    let pooled = database.with(lane_connection::prepare_pooled);
+    let pooled = database
+        .within(patience.min(database.patience()))
+        .with(lane_connection::prepare_pooled);
     let manager = Manager::from_connect(
         pooled.driver().clone(),
         pooled,

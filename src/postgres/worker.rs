@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use lanekeeper_core::fleet::Fleet;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -73,6 +74,18 @@ pub async fn beat(client: &Client, identity: &Identity, draining: bool) -> Resul
         .await
         .map(drop)
         .map_err(StoreError::on("writing the heartbeat"))
+}
+
+/// What the server's clock shows.
+///
+/// # Errors
+/// Where the server does not answer.
+pub async fn clock(client: &Client) -> Result<Timestamp, StoreError> {
+    let row = client
+        .query_typed_one("SELECT clock_timestamp()", &[])
+        .await
+        .map_err(StoreError::on("reading the server's clock"))?;
+    Ok(row.get(0))
 }
 
 /// How many workers live, and which of them this one is.

@@ -46,11 +46,15 @@ impl Producer {
             Way::Postgres(database) => database,
             Way::Remote(remote) => return Ok(Self(Connected::Remote(remote.clone()))),
         };
-        let (client, connection) = timeout_at(deadline, database.connect())
+        // Every host of the database gets its part of what is left.
+        let within = deadline.saturating_duration_since(Instant::now());
+        let (client, connection) = timeout_at(deadline, database.within(within).connect())
             .await
             .map_err(|_| AppendError::TimedOut)?
-            .map_err(StoreError::on("connecting to Postgres"))
-            .map_err(AppendError::from)?;
+            .map_err(|error| match Instant::now() < deadline {
+                true => StoreError::on("connecting to Postgres")(error).into(),
+                false => AppendError::TimedOut,
+            })?;
         tokio::spawn(async move {
             // Every statement's own result tells of a broken connection.
             let _ = connection.await;

@@ -98,6 +98,8 @@ pub struct Transport {
     pub protocol: Protocol,
     /// PEM of the authorities that the collector's certificate is checked against, beside the system's.
     pub certificate: Option<PathBuf>,
+    /// The collector is spoken to over TLS.
+    pub is_secured: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,9 +192,13 @@ impl<V: Fn(&str) -> Option<String>> Variables<V> {
             ratio(&value).map_err(|problem| OtelError::of(name, problem))?;
         }
         let [own, shared] = otlp("CERTIFICATE").map(|name| self.get(&name));
+        let [own_endpoint, shared_endpoint] = otlp("ENDPOINT").map(|name| self.get(&name));
+        let endpoint = own_endpoint.or(shared_endpoint);
+        let url = endpoint.and_then(|endpoint| Url::parse(&endpoint).ok());
         Ok(Some(Transport {
             protocol,
             certificate: own.or(shared).map(PathBuf::from),
+            is_secured: url.is_some_and(|url| url.scheme() == "https"),
         }))
     }
 
@@ -345,6 +351,9 @@ OTEL_RESOURCE_ATTRIBUTES=deployment.environment=a, b=";
         let traces = wanted.traces.unwrap();
         assert_eq!(traces.protocol, Protocol::Grpc);
         assert_eq!(traces.certificate, Some(PathBuf::from("/ca.pem")));
+        assert!(!traces.is_secured);
+        let secured = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "HTTPS://collector");
+        assert!(of(&[ENDPOINT, secured]).unwrap().traces.unwrap().is_secured);
         assert_eq!((wanted.metrics, wanted.logs), (None, None));
         let wanted = of(&[("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://l")]).unwrap();
         assert_eq!(wanted.logs.unwrap().protocol, Protocol::HttpProtobuf);

@@ -5,7 +5,10 @@
 //! bound to its attributes beforehand: looking those up would cost more than everything else that the engine
 //! does for an event of a long session.
 
+use std::borrow::Cow;
+
 use lanekeeper_core::adapter::Verdict;
+use lanekeeper_core::observed::{Cause as Reason, Observed};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
 
@@ -15,6 +18,7 @@ use super::names::{self, Name, key};
 #[derive(Debug)]
 pub struct Instruments {
     process_duration: Histogram<f64>,
+    latency: Histogram<f64>,
     settled: Counter<u64>,
     claim_duration: Histogram<f64>,
     claim_lanes: Histogram<u64>,
@@ -28,8 +32,8 @@ pub struct Instruments {
     pub archived: Counter<u64>,
     pub archived_size: Counter<u64>,
     pub archive_failures: Counter<u64>,
-    pub limit_wait: Histogram<f64>,
-    pub limit_postponed: Counter<u64>,
+    limit_wait: Histogram<f64>,
+    limit_postponed: Counter<u64>,
 }
 
 /// What made a lane connection look for lanes.
@@ -45,6 +49,7 @@ impl Instruments {
     pub fn new(meter: &Meter) -> Self {
         Self {
             process_duration: seconds(meter, names::PROCESS_DURATION),
+            latency: histogram(meter, names::DELIVERY_LATENCY, &names::LATENCIES),
             settled: counter(meter, names::SETTLED),
             claim_duration: seconds(meter, names::CLAIM_DURATION),
             claim_lanes: sizes(meter, names::CLAIM_LANES),
@@ -92,6 +97,9 @@ impl Instruments {
         RouteInstruments {
             accepted: self.process_duration.bind(&attempt),
             delivered: self.settled.bind(&delivered),
+            latency: self.latency.bind(&attributes),
+            limit_wait: self.limit_wait.bind(&attributes),
+            limit_postponed: self.limit_postponed.bind(&attributes),
             process_duration: self.process_duration.clone(),
             settled: self.settled.clone(),
             attempt,
@@ -105,6 +113,9 @@ impl Instruments {
 pub struct RouteInstruments {
     accepted: BoundHistogram<f64>,
     delivered: BoundCounter<u64>,
+    latency: BoundHistogram<f64>,
+    limit_wait: BoundHistogram<f64>,
+    limit_postponed: BoundCounter<u64>,
     process_duration: Histogram<f64>,
     settled: Counter<u64>,
     attempt: Vec<KeyValue>,
@@ -113,15 +124,31 @@ pub struct RouteInstruments {
 
 impl RouteInstruments {
     /// An attempt was made; `seconds` is what the destination took.
-    pub fn attempted(&self, verdict: &Verdict, seconds: f64) {
-        match error_type(verdict) {
+    pub fn attempted(&self, verdict: &Verdict, observed: &Observed, seconds: f64) {
+        match Trouble::of(verdict, observed) {
             None => self.accepted.record(seconds),
-            Some(error) => {
+            Some(trouble) => {
                 let mut attributes = self.attempt.clone();
-                attributes.push(KeyValue::new(key::ERROR_TYPE, error));
+                attributes.push(KeyValue::new(key::ERROR_TYPE, trouble.error_type));
+                attributes.push(KeyValue::new(key::VERDICT, trouble.verdict));
                 self.process_duration.record(seconds, &attributes);
             }
         }
+    }
+
+    /// An event was accepted so long after its append.
+    pub fn accepted_after(&self, seconds: f64) {
+        self.latency.record(seconds);
+    }
+
+    /// A held lane had its turn under a limit after so long.
+    pub fn waited_for_limit(&self, seconds: f64) {
+        self.limit_wait.record(seconds);
+    }
+
+    /// A lane was let go until its turn under a limit.
+    pub fn postponed_by_limit(&self) {
+        self.limit_postponed.add(1);
     }
 
     /// So many events were delivered, by a settlement that is committed.
@@ -142,15 +169,35 @@ impl RouteInstruments {
     }
 }
 
-/// `error.type` of an attempt; none where it was accepted, or a step of it was.
-pub fn error_type(verdict: &Verdict) -> Option<&'static str> {
-    match verdict {
-        Verdict::Accepted | Verdict::Partial => None,
-        Verdict::Retry { .. } => Some("retry"),
-        Verdict::Throttled { .. } => Some("throttled"),
-        Verdict::NotSent { .. } => Some("not_sent"),
-        Verdict::Rejected { .. } => Some("rejected"),
-        Verdict::Gone { .. } => Some("gone"),
+/// Why an attempt was not accepted, for figures and spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub error_type: Cow<'static, str>,
+    pub verdict: &'static str,
+}
+
+impl Trouble {
+    /// `None` where it was accepted, or a step of it was.
+    pub fn of(verdict: &Verdict, observed: &Observed) -> Option<Self> {
+        let verdict = match verdict {
+            Verdict::Accepted | Verdict::Partial => return None,
+            Verdict::Retry { .. } => "retry",
+            Verdict::Throttled { .. } => "throttled",
+            Verdict::NotSent { .. } => "not_sent",
+            Verdict::Rejected { .. } => "rejected",
+            Verdict::Gone { .. } => "gone",
+        };
+        // Some destinations answer 200 and say in the body what went wrong.
+        let status = observed.status().filter(|status| *status >= 300);
+        let error_type = match (observed.cause().map(Reason::as_str), status) {
+            (Some(cause), _) => cause.into(),
+            (None, Some(status)) => status.to_string().into(),
+            (None, None) => verdict.into(),
+        };
+        Some(Self {
+            error_type,
+            verdict,
+        })
     }
 }
 
@@ -163,11 +210,15 @@ pub fn of_subscription(stream: &str, subscription: &str) -> [KeyValue; 2] {
 }
 
 pub(super) fn seconds(meter: &Meter, name: Name) -> Histogram<f64> {
+    histogram(meter, name, &names::SECONDS)
+}
+
+fn histogram(meter: &Meter, name: Name, boundaries: &[f64]) -> Histogram<f64> {
     meter
         .f64_histogram(name.name)
         .with_unit(name.unit)
         .with_description(name.says)
-        .with_boundaries(names::SECONDS.to_vec())
+        .with_boundaries(boundaries.to_vec())
         .build()
 }
 
@@ -186,4 +237,29 @@ pub(super) fn counter(meter: &Meter, name: Name) -> Counter<u64> {
         .with_unit(name.unit)
         .with_description(name.says)
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_type_is_the_cause_then_the_status_and_else_the_verdict() {
+        let of = |verdict: &Verdict, status: u16, cause: Option<Reason>| {
+            let observed = Observed::default();
+            observed.answered(status);
+            if let Some(cause) = cause {
+                observed.failed_by(cause);
+            }
+            Trouble::of(verdict, &observed).map(|trouble| trouble.error_type.into_owned())
+        };
+        let retry = Verdict::retry("x");
+        let rejected = Verdict::Rejected { error: "x".into() };
+        let known = |error: &str| Some(error.to_owned());
+        assert_eq!(of(&retry, 503, None), known("503"));
+        assert_eq!(of(&retry, 0, Some(Reason::Tls)), known("tls"));
+        assert_eq!(of(&retry, 0, None), known("retry"));
+        assert_eq!(of(&rejected, 200, None), known("rejected"));
+        assert_eq!(of(&Verdict::Accepted, 200, None), None);
+    }
 }

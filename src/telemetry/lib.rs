@@ -30,10 +30,12 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use thiserror::Error;
+use uuid::Uuid;
 
 use environment::OtelError;
 use otlp::ExportError;
 
+const INSTANCE: &str = "service.instance.id";
 /// How long the end of the process waits for what is not exported yet.
 const FLUSH_WITHIN: Duration = Duration::from_secs(3);
 
@@ -71,13 +73,15 @@ impl Telemetry {
             // Fails only where it is there already.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
+        // One for all: it names this process.
+        let resource = resource();
         let registry = Registry::new();
         let scraped = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
             .build()
             .map_err(|error| TelemetryError::Prometheus(Box::new(error)))?;
         let mut metrics = SdkMeterProvider::builder()
-            .with_resource(resource())
+            .with_resource(resource.clone())
             .with_reader(scraped);
         if let Some(transport) = &wanted.metrics {
             metrics = metrics.with_periodic_exporter(otlp::metrics(transport)?);
@@ -86,7 +90,7 @@ impl Telemetry {
             let exporter = otlp::spans(transport)?;
             Ok::<_, ExportError>(
                 SdkTracerProvider::builder()
-                    .with_resource(resource())
+                    .with_resource(resource.clone())
                     .with_batch_exporter(exporter)
                     .build(),
             )
@@ -95,7 +99,7 @@ impl Telemetry {
             let exporter = otlp::logs(transport)?;
             Ok::<_, ExportError>(
                 SdkLoggerProvider::builder()
-                    .with_resource(resource())
+                    .with_resource(resource.clone())
                     .with_batch_exporter(exporter)
                     .build(),
             )
@@ -202,13 +206,17 @@ impl Metrics {
     }
 }
 
-/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, as the SDK reads them, over our name.
+/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, as the SDK reads them, over our name and an id of this process.
 fn resource() -> Resource {
-    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    let builder = || Resource::builder().with_attribute(version.clone());
-    let resource = builder().build();
-    match resource.get(&Key::from_static_str("service.name")) {
-        Some(name) if !name.as_str().starts_with("unknown_service") => resource,
-        _ => builder().with_service_name("lanekeeper").build(),
+    let told = Resource::builder().build();
+    let get = |key| told.get(&Key::from_static_str(key));
+    let mut ours = vec![KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))];
+    if get(INSTANCE).is_none() {
+        ours.push(KeyValue::new(INSTANCE, Uuid::new_v4().to_string()));
+    }
+    let builder = Resource::builder().with_attributes(ours);
+    match get("service.name") {
+        Some(name) if !name.as_str().starts_with("unknown_service") => builder.build(),
+        _ => builder.with_service_name("lanekeeper").build(),
     }
 }

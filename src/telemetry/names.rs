@@ -13,6 +13,14 @@ pub const SYSTEM: &str = "lanekeeper";
 pub const DELIVER: &str = "deliver";
 /// The kind of operation that it is to the conventions: a consumer processes a message.
 pub const PROCESS: &str = "process";
+/// A lane connection takes lanes with their next events: to the conventions a receive.
+pub const CLAIM: &str = "claim";
+pub const RECEIVE: &str = "receive";
+/// It writes what became of deliveries: a settle, in their words too.
+pub const SETTLE: &str = "settle";
+/// A request appends events: to the conventions a send.
+pub const ENQUEUE: &str = "enqueue";
+pub const SEND: &str = "send";
 
 /// The name of an attempt's span.
 pub fn delivery_span(stream: &str) -> String {
@@ -32,9 +40,9 @@ pub mod key {
     keys! {
         /// Always `lanekeeper`.
         MESSAGING_SYSTEM = "messaging.system";
-        /// Always `deliver`.
+        /// `deliver`; of spans also `claim`, `settle`, `enqueue`.
         OPERATION_NAME = "messaging.operation.name";
-        /// Always `process`: to the conventions a consumer processes a message.
+        /// What that is to the conventions: `process`, `receive`, `settle`, `send`.
         OPERATION_TYPE = "messaging.operation.type";
         /// The stream.
         DESTINATION = "messaging.destination.name";
@@ -44,9 +52,19 @@ pub mod key {
         MESSAGE_ID = "messaging.message.id";
         /// The session. Of spans only.
         CONVERSATION_ID = "messaging.message.conversation_id";
-        /// Why an attempt was not accepted: `retry`, `throttled`, `not_sent`, `rejected`, `gone`. Of a request: `client_left`,
+        /// Why an attempt was not accepted: the HTTP status of the answer, or `timeout`, `connection_refused`,
+        /// `connection_reset`, `name_resolution`, `tls`, `unreachable`, `private_address`, `exit_status`, `panic`; where
+        /// none of these is known, the verdict. Of a request: the status, if it is 500 or more, or `client_left`,
         /// where its client left before the answer.
         ERROR_TYPE = "error.type";
+        /// What an attempt that was not accepted means for the event: `retry`, `throttled`, `not_sent`, `rejected`, `gone`.
+        VERDICT = "lanekeeper.verdict";
+        /// The host that a delivery went to. Of spans only.
+        SERVER_ADDRESS = "server.address";
+        /// The port there. Of spans only.
+        SERVER_PORT = "server.port";
+        /// Lanes that a claim took or a settlement is about, events of a request. Of spans only.
+        BATCH_COUNT = "messaging.batch.message_count";
         /// The event's type. Of spans only.
         EVENT_TYPE = "lanekeeper.event.type";
         /// The event's number in its session. Of spans only.
@@ -61,7 +79,7 @@ pub mod key {
         HTTP_METHOD = "http.request.method";
         /// The pattern of a path, without names in it.
         HTTP_ROUTE = "http.route";
-        /// The status of an answer.
+        /// The status of an answer; of a delivery's span, of the destination's answer.
         HTTP_STATUS = "http.response.status_code";
         /// The scheme of a request: `http`.
         URL_SCHEME = "url.scheme";
@@ -94,7 +112,9 @@ macro_rules! instruments {
 
 instruments! {
     PROCESS_DURATION = "messaging.process.duration", "s",
-        "How long attempts to deliver took, by subscription and error.type; its count is the number of attempts";
+        "How long attempts to deliver took, by subscription, error.type and verdict; its count is the number of attempts";
+    DELIVERY_LATENCY = "lanekeeper.delivery.latency", "s",
+        "From an event's append to its acceptance by the destination, by subscription and by Postgres' clock; without requeued dead letters";
     SETTLED = "lanekeeper.events.settled", "{event}",
         "Events that cursors passed, by subscription and outcome";
     CLAIM_DURATION = "lanekeeper.claim.duration", "s",
@@ -122,12 +142,12 @@ instruments! {
     ARCHIVE_FAILURES = "lanekeeper.archive.failures", "{failure}",
         "Attempts to archive a day that failed: the day stays in Postgres";
     LIMIT_WAIT = "lanekeeper.limit.wait", "s",
-        "How long a held lane waited for its turn under a rate limit";
+        "How long a held lane waited for its turn under a rate limit, by subscription";
     LIMIT_POSTPONED = "lanekeeper.limit.postponed", "{lane}",
-        "Lanes that were let go until their turn under a rate limit";
-    LIMIT_SHARED = "lanekeeper.limit.shared", "1",
+        "Lanes that were let go until their turn under a rate limit, by subscription";
+    LIMIT_SHARED = "lanekeeper.limit.shared", "{worker}",
         "1 while limits are decided in Redis over all workers, 0 while this worker keeps to its share";
-    BREAKER_OPEN = "lanekeeper.breaker.open", "1",
+    BREAKER_OPEN = "lanekeeper.breaker.open", "{circuit}",
         "1 while the destination's circuit is open or half open, by subscription";
     HELD = "lanekeeper.worker.held", "{lane}",
         "Lanes that this worker holds, without those that wait for a limit";
@@ -147,7 +167,7 @@ instruments! {
         "Lanes by subscription and state. Of one worker only";
     DEAD_LETTERS = "lanekeeper.dead_letters", "{event}",
         "Dead letters that wait for an operator, by subscription. Of one worker only";
-    PAUSED = "lanekeeper.subscription.paused", "1",
+    PAUSED = "lanekeeper.subscription.paused", "{subscription}",
         "1 while the subscription is paused. Of one worker only";
     WORKERS = "lanekeeper.workers", "{worker}",
         "Workers with a recent heartbeat, as this worker counts them";
@@ -165,10 +185,16 @@ instruments! {
         "Connections that were not taken or closed on the client, by reason: gave_way, no_place, timed_out";
 }
 
-/// Boundaries of durations in seconds, those of the semantic conventions and two below: an idle wake-up takes
-/// less than a millisecond here.
-pub const SECONDS: [f64; 16] = [
+/// Boundaries of durations in seconds, those of the semantic conventions, two below and seven above: an idle
+/// wake-up takes less than a millisecond here, and a program may have an hour.
+pub const SECONDS: [f64; 23] = [
     0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+];
+/// Boundaries of latencies in seconds: a backlog may be a day old, and retries take as long.
+pub const LATENCIES: [f64; 18] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
+    3600.0, 14_400.0, 86_400.0,
 ];
 /// Boundaries of batch sizes.
 pub const SIZES: [f64; 12] = [

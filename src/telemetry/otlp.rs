@@ -60,15 +60,16 @@ pub fn logs(transport: &Transport) -> Result<LogExporter, ExportError> {
 }
 
 fn grpc<B: WithTonicConfig>(builder: B, transport: &Transport) -> Result<B, ExportError> {
-    Ok(match pem(transport)? {
-        None => builder,
-        Some((_, pem)) => {
-            let tls = ClientTlsConfig::new()
-                .with_native_roots()
-                .ca_certificate(Certificate::from_pem(pem));
-            builder.with_tls_config(tls)
-        }
-    })
+    let pem = pem(transport)?;
+    if pem.is_none() && !transport.is_secured {
+        return Ok(builder);
+    }
+    // The crate trusts nobody by itself.
+    let mut tls = ClientTlsConfig::new().with_native_roots();
+    if let Some((_, pem)) = pem {
+        tls = tls.ca_certificate(Certificate::from_pem(pem));
+    }
+    Ok(builder.with_tls_config(tls))
 }
 
 fn http<B: WithHttpConfig>(builder: B, transport: &Transport) -> Result<B, ExportError> {

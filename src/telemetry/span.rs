@@ -1,4 +1,5 @@
-//! The span of one attempt to deliver, and the trace context that goes with it.
+//! Spans: of one attempt to deliver, with the trace context that goes with it; of claims and settlements; of
+//! requests that append.
 //!
 //! A producer stores its context with the event, as `traceparent` and `tracestate` in the headers. The first
 //! attempt continues that trace; a later one begins a trace of its own and links to the producer's, so that
@@ -6,7 +7,12 @@
 //! out to the destination is the attempt's context. Sampling follows the producer's, unless
 //! `OTEL_TRACES_SAMPLER` says otherwise.
 
-use lanekeeper_core::adapter::{Delivery, Verdict};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::SystemTime;
+
+use lanekeeper_core::adapter::{Delivery, Server, Verdict};
+use lanekeeper_core::observed::Observed;
 use lanekeeper_core::trace::TraceContext;
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags,
@@ -14,8 +20,101 @@ use opentelemetry::trace::{
 };
 use opentelemetry::{Context, KeyValue, global};
 
-use super::instruments::error_type;
+use super::instruments::Trouble;
 use super::names::{self, key};
+
+/// Runs this with its log lines in that trace, if there is one.
+pub async fn in_trace<F: Future>(trace: Option<&Context>, running: F) -> F::Output {
+    let mut running = pin!(running);
+    poll_fn(|context| {
+        let _attached = trace.cloned().map(Context::attach);
+        running.as_mut().poll(context)
+    })
+    .await
+}
+
+/// A round trip of a lane connection to Postgres that has ended, as a span: for so many lanes.
+pub fn round_trip(operation: RoundTrip, began: SystemTime, lanes: usize) {
+    let (name, kind) = match operation {
+        RoundTrip::Claim => (names::CLAIM, names::RECEIVE),
+        RoundTrip::Settle => (names::SETTLE, names::SETTLE),
+    };
+    let tracer = global::tracer(names::SCOPE);
+    let builder = tracer
+        .span_builder(name)
+        .with_kind(SpanKind::Client)
+        .with_start_time(began)
+        .with_attributes([
+            KeyValue::new(key::MESSAGING_SYSTEM, names::SYSTEM),
+            KeyValue::new(key::OPERATION_NAME, name),
+            KeyValue::new(key::OPERATION_TYPE, kind),
+            KeyValue::new(key::BATCH_COUNT, i64::try_from(lanes).unwrap_or(i64::MAX)),
+        ]);
+    tracer.build_with_context(builder, &Context::new()).end();
+}
+
+/// What a lane connection asks Postgres for.
+#[derive(Clone, Copy, Debug)]
+pub enum RoundTrip {
+    Claim,
+    Settle,
+}
+
+/// The span of a request that appends events.
+pub struct AppendSpan {
+    span: global::BoxedSpan,
+}
+
+impl AppendSpan {
+    /// Starts it in the client's trace, if there is one. `route`: the pattern of the path.
+    pub fn start(
+        route: &'static str,
+        stream: &str,
+        session: &str,
+        client: Option<&TraceContext>,
+    ) -> Self {
+        let tracer = global::tracer(names::SCOPE);
+        let builder = tracer
+            .span_builder(format!("POST {route}"))
+            .with_kind(SpanKind::Server)
+            .with_attributes([
+                KeyValue::new(key::HTTP_METHOD, "POST"),
+                KeyValue::new(key::HTTP_ROUTE, route),
+                KeyValue::new(key::URL_SCHEME, "http"),
+                KeyValue::new(key::MESSAGING_SYSTEM, names::SYSTEM),
+                KeyValue::new(key::OPERATION_NAME, names::ENQUEUE),
+                KeyValue::new(key::OPERATION_TYPE, names::SEND),
+                KeyValue::new(key::DESTINATION, stream.to_owned()),
+                KeyValue::new(key::CONVERSATION_ID, session.to_owned()),
+            ]);
+        let mut parent = Context::new();
+        if let Some(client) = client.and_then(remote) {
+            parent = parent.with_remote_span_context(client);
+        }
+        let span = tracer.build_with_context(builder, &parent);
+        Self { span }
+    }
+
+    /// What events that bring no context of their own are stored with.
+    pub fn context(&self) -> TraceContext {
+        text(self.span.span_context())
+    }
+
+    /// Ends it with the status of the answer, and the events in it.
+    pub fn end(mut self, status: u16, events: usize) {
+        let count = i64::try_from(events).unwrap_or(i64::MAX);
+        self.span
+            .set_attribute(KeyValue::new(key::BATCH_COUNT, count));
+        let code = KeyValue::new(key::HTTP_STATUS, i64::from(status));
+        self.span.set_attribute(code);
+        if status >= 500 {
+            let error = KeyValue::new(key::ERROR_TYPE, status.to_string());
+            self.span.set_attribute(error);
+            self.span.set_status(Status::error(""));
+        }
+        self.span.end();
+    }
+}
 
 /// Whether a tracer could continue it.
 pub fn is_well_formed(context: &TraceContext) -> bool {
@@ -74,7 +173,7 @@ pub struct DeliverySpan {
 
 impl DeliverySpan {
     /// Starts it on the process's global tracer.
-    pub fn start(delivery: &Delivery<'_>) -> Self {
+    pub fn start(delivery: &Delivery<'_>, server: Option<Server>) -> Self {
         let event = delivery.event;
         let created_in = remote(&TraceContext::of_event(event.headers.as_deref()));
         let tracer = global::tracer(names::SCOPE);
@@ -93,6 +192,10 @@ impl DeliverySpan {
                 KeyValue::new(key::SEQ, event.seq),
                 KeyValue::new(key::ATTEMPT, i64::from(delivery.attempt)),
             ]);
+        if let (Some(Server { host, port }), Some(attributes)) = (server, &mut builder.attributes) {
+            attributes.push(KeyValue::new(key::SERVER_ADDRESS, host));
+            attributes.push(KeyValue::new(key::SERVER_PORT, i64::from(port)));
+        }
         let mut parent = Context::new();
         match created_in {
             Some(created_in) if delivery.attempt == 1 && !delivery.requeued => {
@@ -113,11 +216,22 @@ impl DeliverySpan {
         &self.context
     }
 
+    /// For log lines that belong to it.
+    pub fn logged_with(&self) -> Context {
+        Context::new().with_remote_span_context(self.span.span_context().clone())
+    }
+
     /// Ends it with what the destination made of the delivery.
-    pub fn end(mut self, verdict: &Verdict) {
-        if let Some(error) = error_type(verdict) {
-            self.span
-                .set_attribute(KeyValue::new(key::ERROR_TYPE, error));
+    pub fn end(mut self, verdict: &Verdict, observed: &Observed) {
+        if let Some(status) = observed.status() {
+            let status = KeyValue::new(key::HTTP_STATUS, i64::from(status));
+            self.span.set_attribute(status);
+        }
+        if let Some(trouble) = Trouble::of(verdict, observed) {
+            let error = KeyValue::new(key::ERROR_TYPE, trouble.error_type);
+            self.span.set_attribute(error);
+            let verdict_name = KeyValue::new(key::VERDICT, trouble.verdict);
+            self.span.set_attribute(verdict_name);
             let (Verdict::Retry { error, .. }
             | Verdict::Throttled { reason: error, .. }
             | Verdict::NotSent { reason: error }

@@ -21,6 +21,7 @@ mod deploy;
 mod dev;
 mod document;
 mod engine;
+mod failover;
 mod harness;
 mod hooks;
 mod housekeeping;

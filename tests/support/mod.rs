@@ -4,6 +4,7 @@
 //! test processes), else a private one that this process starts and that goes with it. A
 //! DATABASE_URL of the environment is never used: it may be somebody's data.
 
+mod black_hole;
 mod database;
 mod dice;
 pub mod mutation;
@@ -18,6 +19,7 @@ mod worker;
 
 use std::time::Duration;
 
+pub use black_hole::{BlackHole, Silence};
 pub use database::{TestDb, connect, private_server};
 pub use dice::Dice;
 pub use program::{lanekeeper, lanekeeper_at, lanekeeper_by};

@@ -4,8 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use lanekeeper_core::adapter::Verdict;
+use lanekeeper_core::adapter::{Server, Verdict};
 use lanekeeper_core::bucket::Bucket;
+use lanekeeper_core::observed::Observed;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, RequestBuilder};
 use serde_json::Value;
@@ -25,6 +26,12 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// A pause burns no attempt: without a lower bound it could be a hot loop, without an upper one for ever.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
+tokio::task_local! {
+    /// What the requests of the delivery that is under way noticed. They are made far below it, by platforms that
+    /// know no deliveries.
+    pub static OBSERVED: Observed;
+}
 
 /// A secret that a platform knows a bot by.
 pub struct Credential(String);
@@ -88,6 +95,7 @@ pub struct Api {
     pub client: Client,
     /// What all its URLs begin with. It may hold the secret.
     base: Url,
+    server: Option<Server>,
     origin: String,
     credential: Credential,
     /// What its buckets are called by: all who send with this credential share them.
@@ -125,6 +133,7 @@ impl Api {
         Ok(Self {
             client,
             origin: base.origin().ascii_serialization(),
+            server: http::server(&base),
             base,
             owner: format!("{} {}", checked.kind, credential.fingerprint()),
             credential,
@@ -140,6 +149,11 @@ impl Api {
             path.pop_if_empty().extend(segments);
         }
         url
+    }
+
+    /// What it speaks to, for spans.
+    pub fn server(&self) -> Option<Server> {
+        self.server.clone()
     }
 
     /// The bucket of a limit; `chat` where each has its own.
@@ -166,11 +180,15 @@ impl Api {
             .header(CONTENT_TYPE, "application/json; charset=utf-8")
             .body(body.to_string());
         let response = request.send().await.map_err(|error| {
+            if let Some(cause) = http::cause(&error) {
+                note(|observed| observed.failed_by(cause));
+            }
             let error = error.without_url();
             let causes = self.clean(http::causes(&error).as_bytes());
             descriptors::unsent(&error, format!("no answer from {}: {causes}", self.origin))
         })?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        note(|observed| observed.answered(status));
         let text = http::drain(response, KEPT_BYTES, Instant::now() + BODY_WITHIN).await;
         Ok(Answer {
             status,
@@ -194,6 +212,11 @@ impl Api {
         let text = String::from_utf8_lossy(bytes).replace(self.credential.secret(), "…");
         excerpt::first(text.as_bytes(), QUOTED_CHARS)
     }
+}
+
+fn note(change: impl FnOnce(&Observed)) {
+    // What is asked outside of a delivery is nobody's figure.
+    let _ = OBSERVED.try_with(change);
 }
 
 /// A pause of so many seconds, within bounds.
@@ -220,6 +243,7 @@ mod tests {
         let api = Api {
             client: http::client(&url, true).unwrap(),
             origin: url.origin().ascii_serialization(),
+            server: http::server(&url),
             base: url,
             credential,
             owner: String::new(),

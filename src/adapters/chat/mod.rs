@@ -31,13 +31,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Verdict};
+use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Server, Verdict};
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::event::Event;
 use lanekeeper_core::memory::{Memory, MemoryError, MessageName};
+use lanekeeper_core::observed::{Cause, Observed};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
+use self::api::OBSERVED;
 use self::message::{Message, Reading};
 use self::steps::{Owed, Steps};
 
@@ -137,7 +139,10 @@ impl<P: Platform> Chat<P> {
         };
         match timeout_at(deadline, told).await {
             Ok(verdict) => verdict,
-            Err(_) => Verdict::retry(format!("not done within {:?}", self.timeout)),
+            Err(_) => {
+                let _ = OBSERVED.try_with(|observed| observed.failed_by(Cause::Timeout));
+                Verdict::retry(format!("not done within {:?}", self.timeout))
+            }
         }
     }
 
@@ -285,7 +290,20 @@ fn number(part: usize) -> i32 {
 #[async_trait]
 impl<P: Platform> Adapter for Chat<P> {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
-        self.attempt(delivery, Instant::now() + self.timeout).await
+        let deadline = Instant::now() + self.timeout;
+        let Some(observed) = delivery.observed else {
+            return self.attempt(delivery, deadline).await;
+        };
+        let attempt = async {
+            let verdict = self.attempt(delivery, deadline).await;
+            OBSERVED.with(|noted| noted.tell(observed));
+            verdict
+        };
+        OBSERVED.scope(Observed::default(), attempt).await
+    }
+
+    fn server(&self) -> Option<Server> {
+        self.platform.server()
     }
 
     fn is_paced(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::Verdict;
+use lanekeeper_core::adapter::{Server, Verdict};
 use lanekeeper_core::bucket::Bucket;
 
 use super::message::Target;
@@ -42,6 +42,9 @@ pub trait Platform: Send + Sync + 'static {
 
     /// Shows that somebody types. What comes of it is of no account.
     async fn show_typing(&self, target: &Target);
+
+    /// What it speaks to, for spans.
+    fn server(&self) -> Option<Server>;
 
     /// What it said of its limits since it was last asked.
     fn learned(&self) -> Vec<(Bucket, Duration)> {

@@ -24,6 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join3;
 use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::observed::Cause;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::Value;
@@ -158,12 +159,16 @@ impl Adapter for Exec {
         };
         let (end, failed) = match timeout(self.timeout, run.finish(&body)).await {
             Ok(Ok(status)) if status.success() => return Verdict::Accepted,
-            Ok(Ok(status)) => (describe(status), status.code()),
+            Ok(Ok(status)) => {
+                delivery.failed_by(Cause::ExitStatus);
+                (describe(status), status.code())
+            }
             Ok(Err(error)) => (format!("could not be waited for: {error}"), None),
-            Err(_) => (
-                format!("had not ended after {:?} and was killed", self.timeout),
-                None,
-            ),
+            Err(_) => {
+                delivery.failed_by(Cause::Timeout);
+                let end = format!("had not ended after {:?} and was killed", self.timeout);
+                (end, None)
+            }
         };
         let mut error = format!("{} {end}", self.program);
         let quoted = run.quote();

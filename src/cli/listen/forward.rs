@@ -138,6 +138,7 @@ impl Forwarder {
                 attempt: failures + 1,
                 requeued: false,
                 trace: None,
+                observed: None,
             };
             let started = Instant::now();
             let Attempt { status, verdict } = self.webhook.post(&delivery).await;

@@ -23,6 +23,7 @@
 //!   operator can see.
 //! - **Retention:** unresolved dead letters stay, and a session that has any keeps its lanes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::civil::Date;
@@ -32,6 +33,7 @@ use lanekeeper_postgres::claim::ClaimedLane;
 use lanekeeper_postgres::place::Place;
 use lanekeeper_postgres::settle::{Operation, Outcome, OutcomeKind, Settlement};
 use lanekeeper_postgres::subscription::Subscription;
+use uuid::Uuid;
 
 use crate::delivering::retry;
 
@@ -106,6 +108,9 @@ pub enum Judgement {
 pub struct Progress {
     lane_id: i64,
     session_id: i64,
+    /// For log lines only, as the head's message id.
+    session: Arc<str>,
+    head: Uuid,
     pub version: i64,
     /// The ctid of that version when it was claimed.
     ctid: Option<Place>,
@@ -129,6 +134,8 @@ impl Progress {
         Self {
             lane_id: lane.lane_id,
             session_id: lane.session_id,
+            session: Arc::clone(&lane.session),
+            head: Uuid::nil(),
             version: lane.version,
             ctid: Some(lane.progress_place),
             cursor: lane.cursor,
@@ -167,6 +174,11 @@ impl Progress {
     /// Sets where the first requeued dead letter is; `None` if there is none any more.
     pub fn set_requeued_after(&mut self, after: Option<i64>) {
         self.requeued_after = after;
+    }
+
+    /// Names the event that is tried next.
+    pub fn begin_head(&mut self, message_id: Uuid) {
+        self.head = message_id;
     }
 
     /// Makes this requeued dead letter the head until it is passed.
@@ -300,7 +312,8 @@ impl Progress {
         subscription: &Subscription,
     ) -> Judgement {
         tracing::warn!(
-            subscription = %subscription.name, seq, attempts = self.attempts, crashes = self.crashes,
+            stream = %subscription.stream, subscription = %subscription.name, session = %self.session,
+            lane_id = self.lane_id, seq, message_id = %self.head, attempts = self.attempts, crashes = self.crashes,
             policy = ?subscription.on_exhausted, error, "event exhausted"
         );
         if let Some(dead_id) = self.dead_letter {

@@ -154,6 +154,9 @@ async fn control(
                 let frozen_after_ms = millis(shared.settings.frozen_after);
                 let fleet = worker::fleet(client, worker_id, frozen_after_ms).await?;
                 shared.delivering.limiter.set_fleet(fleet);
+                let asked = Instant::now();
+                let shown = worker::clock(client).await?;
+                shared.peers.clock.set(asked, shown, Instant::now());
                 divide_lock_table(client, shared, &mut division, fleet.replicas).await?;
                 end_frozen(client, shared).await;
             }

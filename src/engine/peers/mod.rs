@@ -16,10 +16,12 @@
 //! |---|---|
 //! | [`lock_validity`] | how long a worker relies on the locks of a connection |
 //! | [`abandoned`] | ends the backends of connections that this worker abandoned |
+//! | [`clock`] | the clock of Postgres, for figures |
 //! | [`control`] | heartbeat, takeover, routes; starts maintenance |
 //! | [`lock_table`] | how many lanes this worker may hold |
 
 pub mod abandoned;
+pub mod clock;
 pub mod control;
 pub mod lock_table;
 pub mod lock_validity;
@@ -27,17 +29,20 @@ pub mod lock_validity;
 use lanekeeper_postgres::worker::Identity;
 
 use self::abandoned::AbandonedBackends;
+use self::clock::ServerClock;
 
 /// What a worker is to the others, and the connections that it must still have ended.
 pub struct Peers {
     pub identity: Identity,
     pub abandoned: AbandonedBackends,
+    pub clock: ServerClock,
 }
 
 impl Peers {
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: Identity, clock: ServerClock) -> Self {
         Self {
             identity,
+            clock,
             abandoned: AbandonedBackends::default(),
         }
     }

@@ -42,11 +42,7 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
         driver.application_name("lanekeeper listen");
         lane_connection::bound_silence(driver);
     });
-    // A server that accepts the connection and then does not answer is tried again like any other.
-    let Ok(connected) = timeout(LISTEN_CHECK, database.connect()).await else {
-        return Ok(());
-    };
-    let (client, mut connection) = connected?;
+    let (client, mut connection) = database.connect().await?;
     let heard = Arc::clone(shared);
     let mut reading = tokio::spawn(async move {
         loop {
@@ -69,7 +65,11 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
         }
     });
     let channels = format!("LISTEN lanekeeper; LISTEN {}", operate::WANTED);
-    client.batch_execute(&channels).await?;
+    let Ok(listening) = timeout(LISTEN_CHECK, client.batch_execute(&channels)).await else {
+        reading.abort();
+        return Ok(());
+    };
+    listening?;
     // Events may have been appended while this connection did not listen.
     shared.waking.wake_all();
     loop {

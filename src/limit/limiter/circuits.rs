@@ -80,7 +80,8 @@ impl Limiter {
         })
     }
 
-    /// A delivery failed in a way that time may mend. True: that opened the circuit.
+    /// A delivery failed in a way that time may mend. True: that opened the circuit. The caller knows whose it was,
+    /// and says so.
     pub async fn failed(&self, destination: &Arc<str>, lane_id: i64, probe: bool) -> bool {
         if self.breaker.lanes == 0 {
             return false;
@@ -98,15 +99,7 @@ impl Limiter {
         {
             self.change(|breakers| breakers.opened(destination, now + shut));
         }
-        let opened = told.map_or(alone, |told| told.yes);
-        if opened {
-            tracing::warn!(
-                %destination, lanes = self.breaker.lanes,
-                "circuit opened: the destination failed so many sessions in a row. Its events wait, no attempt is \
-                 burnt, and one of them tries it from time to time"
-            );
-        }
-        opened
+        told.map_or(alone, |told| told.yes)
     }
 
     /// A destination accepted something, or refused it for good. True: that closed its circuit.
@@ -116,11 +109,7 @@ impl Limiter {
         }
         let alone = self.change(|breakers| breakers.succeeded(destination));
         let told = self.happened(destination, Happened::Succeeded).await;
-        let closed = told.map_or(alone, |told| told.yes);
-        if closed {
-            tracing::info!(%destination, "circuit closed: the destination answers again");
-        }
-        closed
+        told.map_or(alone, |told| told.yes)
     }
 
     /// `None`: this process is alone.

@@ -182,6 +182,7 @@ pub(crate) async fn one_request_is_one_turn<D: Messenger>() {
         attempt: 1,
         requeued: false,
         trace: None,
+        observed: None,
     };
     assert_eq!(adapter.deliver(&delivery).await, Verdict::Partial);
     assert_eq!(destination.platform().seen().calls.len(), 1);
@@ -254,6 +255,7 @@ pub(crate) async fn a_retry_sends_only_the_parts_that_are_missing<D: Messenger>(
         attempt: 1,
         requeued: false,
         trace: None,
+        observed: None,
     };
     let first = build_with(&destination, &memory, json!({}));
     assert_eq!(first.deliver(&delivery).await, Verdict::Partial);

@@ -65,6 +65,7 @@ pub(crate) async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
         attempt: 3,
         requeued: false,
         trace: None,
+        observed: None,
     };
     // What takes several turns gets them at once: here nobody paces it.
     for _ in 0..1_000 {

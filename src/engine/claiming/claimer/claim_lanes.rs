@@ -72,6 +72,7 @@ use crate::shared::random;
 use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::claim::{self, Claim, Claimed, ClaimedLane, RouteScan};
 use lanekeeper_postgres::fetch::{self, FetchedEvent, Position};
+use lanekeeper_telemetry::span::{self, RoundTrip};
 
 /// The smallest number of lanes that share a task. If a delivery takes microseconds, a task per lane and waking it
 /// from another thread would cost more than the delivery.
@@ -193,6 +194,7 @@ impl Session<'_> {
             released: &released,
             finished: &finished,
         };
+        let began = self.traced();
         let claiming = claim::claim(&self.client, &self.statements.claim, claim);
         let claimed = self.ask(now, claiming).await?;
         if !released.is_empty() {
@@ -201,6 +203,10 @@ impl Session<'_> {
         let taken = claimed.lanes.len();
         let instruments = &self.shared.instruments;
         instruments.claimed(now.elapsed().as_secs_f64(), taken);
+        // Claims that find nothing are counted, and are no news.
+        if let Some(began) = began.filter(|_| taken > 0) {
+            span::round_trip(RoundTrip::Claim, began, taken);
+        }
         let (is_notified, random) = (self.shared.waking.idle.is_notified(), random());
         self.scans
             .finished(&claimed.routes, taken, limit, now, is_notified, random);

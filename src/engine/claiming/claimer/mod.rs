@@ -28,12 +28,13 @@ mod settle_lanes;
 mod size;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::lane_connection::{self, OpenError, Opened};
 use lanekeeper_postgres::settle;
 use lanekeeper_postgres::{ErrorClass, StoreError, claim, fetch, worker};
+use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::instruments::Cause;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -304,6 +305,11 @@ impl Session<'_> {
             }
         }
         Ok(answer?)
+    }
+
+    /// When something begins that gets a span; `None`: nothing is traced.
+    fn traced(&self) -> Option<SystemTime> {
+        (self.shared.settings.tracing != Tracing::Off).then(SystemTime::now)
     }
 
     fn next_claim_id(&mut self) -> i64 {

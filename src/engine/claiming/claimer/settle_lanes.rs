@@ -55,6 +55,7 @@ use lanekeeper_postgres::ErrorClass;
 use lanekeeper_postgres::claim::ReadyEntry;
 use lanekeeper_postgres::fetch::Position;
 use lanekeeper_postgres::settle::{self, Operation, Settled, Settlement};
+use lanekeeper_telemetry::span::{self, RoundTrip};
 
 /// The most lanes in one settlement.
 const SETTLE_LIMIT: usize = 1024;
@@ -197,6 +198,7 @@ impl Session<'_> {
             let statement = settle::prepare(&**pooled).await?;
             return Ok(settle::settle(&**pooled, &statement, worker_id, lanes).await?);
         }
+        let began = self.traced();
         let asked_at = Instant::now();
         let settling = settle::settle(&self.client, &self.statements.settle, worker_id, lanes);
         let results = self.ask(asked_at, settling).await?;
@@ -205,6 +207,9 @@ impl Session<'_> {
             .settle_duration
             .record(asked_at.elapsed().as_secs_f64(), &[]);
         instruments.settle_lanes.record(lanes.len() as u64, &[]);
+        if let Some(began) = began {
+            span::round_trip(RoundTrip::Settle, began, lanes.len());
+        }
         Ok(results)
     }
 

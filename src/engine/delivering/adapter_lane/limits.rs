@@ -117,6 +117,14 @@ impl Runner<'_> {
                     .failed(&self.route.destination_name, lane_id, probe)
                     .await
                 {
+                    let subscription = &self.route.subscription;
+                    tracing::warn!(
+                        subscription = %subscription.name, stream = %subscription.stream,
+                        destination = %self.route.destination_name,
+                        lanes = self.context.shared.settings.breaker.lanes,
+                        "circuit opened: the destination failed so many sessions in a row. Its events wait, no \
+                         attempt is burnt, and one of them tries it from time to time"
+                    );
                     self.publish(|destination, subscription| LifecycleEvent::CircuitOpened {
                         destination,
                         subscription,
@@ -127,6 +135,12 @@ impl Runner<'_> {
             _ => {}
         }
         if limiter.succeeded(&self.route.destination_name).await {
+            let subscription = &self.route.subscription;
+            tracing::info!(
+                subscription = %subscription.name, stream = %subscription.stream,
+                destination = %self.route.destination_name,
+                "circuit closed: the destination answers again"
+            );
             self.publish(|destination, subscription| LifecycleEvent::CircuitClosed {
                 destination,
                 subscription,
@@ -189,7 +203,7 @@ impl Runner<'_> {
             match answer {
                 Answer::Go => {
                     let waited = position.since.elapsed().as_secs_f64();
-                    context.shared.instruments.limit_wait.record(waited, &[]);
+                    self.route.instruments.waited_for_limit(waited);
                     if let Some(slot) = &self.slot {
                         slot.go();
                         context.shared.claiming.made_room();
@@ -210,7 +224,7 @@ impl Runner<'_> {
                 Answer::Later { after, bucket } => {
                     let own = self.route.buckets.len();
                     if bucket < own {
-                        context.shared.instruments.limit_postponed.add(1, &[]);
+                        self.route.instruments.postponed_by_limit();
                         let until = until_claim(after);
                         self.route.gate.close(Instant::now() + until);
                         return Err(Ending::Stopped(Stop::at_reservation(until)));
@@ -224,7 +238,7 @@ impl Runner<'_> {
                         position._long_wait = Some(long_wait);
                         continue;
                     }
-                    context.shared.instruments.limit_postponed.add(1, &[]);
+                    self.route.instruments.postponed_by_limit();
                     // Until there is room in the queue again.
                     let after = match after.checked_sub(queue) {
                         Some(until_room) => until_room.max(CLAIM_AHEAD * 2),

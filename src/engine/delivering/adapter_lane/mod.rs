@@ -130,6 +130,7 @@ async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
         claimed_at: now,
         settled_at: now,
         sent_at: now,
+        logged_with: None,
     };
     runner.drive(batch).await;
 }
@@ -152,6 +153,8 @@ struct Runner<'a> {
     settled_at: Instant,
     /// When the last delivery was answered.
     sent_at: Instant,
+    /// The trace of the last delivery, if there is one: log lines about its event belong to it.
+    logged_with: Option<opentelemetry::Context>,
 }
 
 impl Runner<'_> {
@@ -291,6 +294,7 @@ impl Runner<'_> {
             return Ending::Stopped(Stop::new(Operation::Yield));
         }
         let (seq, day) = (fetched.seq, fetched.day);
+        self.progress.begin_head(fetched.message_id);
         if let Some(judgement) = self.progress.exhaust_if_crashed(
             self.context.shared.settings.max_crashes,
             seq,
@@ -366,9 +370,11 @@ impl Runner<'_> {
             Box::pin(self.report(learned, &verdict, &buckets, probe)).await;
         }
         self.accepted += u64::from(verdict == Verdict::Accepted);
-        let judgement = self
-            .progress
-            .judge(seq, day, verdict, &self.route.subscription, random);
+        let judgement = {
+            let _logged = self.logged_with.take().map(opentelemetry::Context::attach);
+            self.progress
+                .judge(seq, day, verdict, &self.route.subscription, random)
+        };
         self.ending(judgement).await
     }
 

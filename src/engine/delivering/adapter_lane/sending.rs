@@ -7,10 +7,11 @@ use std::task::Poll;
 use futures_util::{FutureExt, poll};
 use lanekeeper_core::adapter::{Delivery, Verdict};
 use lanekeeper_core::event::Event;
+use lanekeeper_core::observed::{Cause, Observed};
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::settle::Operation;
 use lanekeeper_telemetry::Tracing;
-use lanekeeper_telemetry::span::DeliverySpan;
+use lanekeeper_telemetry::span::{DeliverySpan, in_trace};
 use tokio::time::Instant;
 
 use super::{Ending, Runner};
@@ -20,15 +21,19 @@ impl Runner<'_> {
     /// Hands the head to the adapter. Ends early if the validity of the connection's locks has ended, and if the
     /// worker aborts.
     pub(super) async fn send(&mut self, event: &Event) -> Result<Verdict, Ending> {
+        let observed = Observed::default();
         let mut delivery = Delivery {
             event,
             subscription: &self.route.subscription.name,
             attempt: self.progress.attempt(),
             requeued: self.progress.head_is_dead_letter(),
             trace: None,
+            observed: Some(&observed),
         };
         let tracing = self.context.shared.settings.tracing;
-        let span = (tracing != Tracing::Off).then(|| DeliverySpan::start(&delivery));
+        let span = (tracing != Tracing::Off)
+            .then(|| DeliverySpan::start(&delivery, self.adapter.server()));
+        self.logged_with = span.as_ref().map(DeliverySpan::logged_with);
         if tracing == Tracing::Propagated {
             delivery.trace = span.as_ref().map(DeliverySpan::context);
         }
@@ -37,7 +42,9 @@ impl Runner<'_> {
             return Err(Ending::Lost);
         }
         CrashPoint::Delivering.pass();
-        let delivering = AssertUnwindSafe(self.adapter.deliver(&delivery)).catch_unwind();
+        let logged_with = self.logged_with.as_ref();
+        let delivering = self.adapter.deliver(&delivery);
+        let delivering = AssertUnwindSafe(in_trace(logged_with, delivering)).catch_unwind();
         let verdict = {
             let mut delivering = pin!(delivering);
             // A delivery that is ready at once need not register for the abort.
@@ -54,17 +61,20 @@ impl Runner<'_> {
             }
         };
         CrashPoint::Delivered.pass();
-        let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
-            error: "the adapter panicked; see the worker's log".to_owned(),
-            after: None,
+        let verdict = verdict.unwrap_or_else(|_| {
+            observed.failed_by(Cause::Panic);
+            Verdict::retry("the adapter panicked; see the worker's log")
         });
         self.sent_at = Instant::now();
         let took = self.sent_at.duration_since(began);
-        self.route
-            .instruments
-            .attempted(&verdict, took.as_secs_f64());
+        let instruments = &self.route.instruments;
+        instruments.attempted(&verdict, &observed, took.as_secs_f64());
+        if verdict == Verdict::Accepted && !delivery.requeued {
+            let clock = &self.context.shared.peers.clock;
+            instruments.accepted_after(clock.seconds_since(event.created_at, self.sent_at));
+        }
         if let Some(span) = span {
-            span.end(&verdict);
+            span.end(&verdict, &observed);
         }
         Ok(verdict)
     }

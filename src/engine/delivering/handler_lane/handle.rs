@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::{FutureExt, TryFutureExt};
 use lanekeeper_core::adapter::{Delivery, Verdict};
 use lanekeeper_core::event::Event;
+use lanekeeper_core::observed::{Cause, Observed};
 use lanekeeper_fault::CrashPoint;
 use tokio::time::Instant;
 
@@ -23,7 +24,7 @@ use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::settle::{self, Operation, Settled};
 use lanekeeper_postgres::{ErrorClass, StoreError, requeued};
 use lanekeeper_telemetry::Tracing;
-use lanekeeper_telemetry::span::DeliverySpan;
+use lanekeeper_telemetry::span::{DeliverySpan, in_trace};
 
 /// Undoes, for the handler's own statements, the settings that a lane connection pins.
 const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
@@ -78,7 +79,8 @@ impl Session<'_> {
         fetched: FetchedEvent,
     ) -> Result<Option<Stop>, SessionError> {
         let subscription = &route.subscription;
-        let (seq, day) = (fetched.seq, fetched.day);
+        let (seq, day, created_at) = (fetched.seq, fetched.day, fetched.created_at);
+        progress.begin_head(fetched.message_id);
         let max_crashes = self.shared.settings.max_crashes;
         if let Some(judgement) = progress.exhaust_if_crashed(max_crashes, seq, day, subscription) {
             return Ok(stop(judgement));
@@ -106,16 +108,18 @@ impl Session<'_> {
             }
             event => event?,
         };
+        let observed = Observed::default();
         let mut delivery = Delivery {
             event: &event,
             subscription: &subscription.name,
             attempt: progress.attempt(),
             requeued: progress.head_is_dead_letter(),
             trace: None,
+            observed: Some(&observed),
         };
         let shared = self.shared;
         let traced = shared.settings.tracing != Tracing::Off;
-        let span = traced.then(|| DeliverySpan::start(&delivery));
+        let span = traced.then(|| DeliverySpan::start(&delivery, None));
         delivery.trace = span.as_ref().map(DeliverySpan::context);
         let began = Instant::now();
         let transaction = answer(shared, async {
@@ -125,7 +129,9 @@ impl Session<'_> {
         })
         .await?;
         CrashPoint::Delivering.pass();
-        let handling = AssertUnwindSafe(handler.handle(&transaction, &delivery)).catch_unwind();
+        let logged_with = span.as_ref().map(DeliverySpan::logged_with);
+        let handling = handler.handle(&transaction, &delivery);
+        let handling = AssertUnwindSafe(in_trace(logged_with.as_ref(), handling)).catch_unwind();
         let handled = tokio::select! {
             biased;
             handled = handling => handled,
@@ -134,6 +140,7 @@ impl Session<'_> {
         };
         CrashPoint::Delivered.pass();
         let handled = handled.unwrap_or_else(|_| {
+            observed.failed_by(Cause::Panic);
             let error = "the handler panicked; see the worker's log".to_owned();
             Err(HandlerError::Retry { error, after: None })
         });
@@ -187,14 +194,20 @@ impl Session<'_> {
         let passed = verdict.is_none();
         let verdict = verdict.unwrap_or(Verdict::Accepted);
         let took = began.elapsed().as_secs_f64();
-        route.instruments.attempted(&verdict, took);
+        route.instruments.attempted(&verdict, &observed, took);
         if let Some(span) = span {
-            span.end(&verdict);
+            span.end(&verdict, &observed);
         }
         if passed {
             route.instruments.delivered(1);
+            if faced.is_none() {
+                let clock = &shared.peers.clock;
+                let latency = clock.seconds_since(created_at, Instant::now());
+                route.instruments.accepted_after(latency);
+            }
             return Ok(None);
         }
+        let _logged = logged_with.map(opentelemetry::Context::attach);
         Ok(stop(progress.judge(
             seq,
             day,
