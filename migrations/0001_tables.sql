@@ -30,6 +30,16 @@ CREATE TABLE lanekeeper.schema_object (
     CONSTRAINT kind_is_known CHECK (kind IN ('function', 'view'))
 );
 
+-- What the keys of advisory locks are made from (functions/lock/append_lock.sql). Nobody but the owner may read it: whoever
+-- knows it can lock any session and lane.
+CREATE TABLE lanekeeper.lock_secret (
+    single boolean PRIMARY KEY DEFAULT true,
+    secret uuid NOT NULL DEFAULT gen_random_uuid(),
+    CONSTRAINT one_row CHECK (single)
+);
+REVOKE ALL ON lanekeeper.lock_secret FROM PUBLIC;
+INSERT INTO lanekeeper.lock_secret DEFAULT VALUES;
+
 -- A family of sessions with shared defaults. Few rows, changed only by `apply`.
 CREATE TABLE lanekeeper.stream (
     stream_id         int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -45,6 +55,9 @@ CREATE TABLE lanekeeper.stream (
     retry_schedule_ms int[] NOT NULL DEFAULT '{1000,2000,4000,8000,16000,32000,60000}',
     max_attempts      int NOT NULL DEFAULT 0,
     on_exhausted      text NOT NULL DEFAULT 'dead_letter',
+    -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
+    -- functions/caller/set_producers.sql.
+    producers         text[],
     CONSTRAINT stream_name_is_plain CHECK (name ~ '^[a-z][a-z0-9_.-]{0,62}$'),
     CONSTRAINT payload_limit_fits_jsonb CHECK (max_payload_bytes BETWEEN 1024 AND 268435455),
     CONSTRAINT schedule_is_not_empty CHECK (cardinality(retry_schedule_ms) > 0),
@@ -66,6 +79,8 @@ VALUES
     ('runs', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('documents', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('lifecycle', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0);
+-- The engine alone says what happened to it.
+UPDATE lanekeeper.stream SET producers = '{}' WHERE name = 'lifecycle';
 
 -- A stream delivered to one destination. Few rows, changed only by `apply` and by operators.
 CREATE TABLE lanekeeper.subscription (
@@ -172,12 +187,14 @@ CREATE TABLE lanekeeper.session_tail (
 -- What a producer called by a name of its own: a dedupe key, or a message id that it chose.
 CREATE TABLE lanekeeper.dedupe (
     stream_id  int NOT NULL,
+    -- Whose key it is: see functions/caller/producer.sql.
+    producer   text NOT NULL DEFAULT '',
     key        text NOT NULL,
     session_id bigint NOT NULL,
     seq        bigint NOT NULL,
     message_id uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (stream_id, key),
+    PRIMARY KEY (stream_id, producer, key),
     CONSTRAINT key_is_bounded CHECK (octet_length(key) BETWEEN 1 AND 600)
 );
 CREATE INDEX dedupe_by_age ON lanekeeper.dedupe (created_at);
@@ -361,11 +378,13 @@ ALTER TABLE lanekeeper.claim ALTER COLUMN lane_ids SET STORAGE EXTERNAL, ALTER C
 
 -- Receivers that keep their dedupe table in this database (A8). Rows go after 7 days.
 CREATE TABLE lanekeeper.seen_message (
+    -- Whose memory it is: see functions/caller/producer.sql.
+    receiver   text NOT NULL DEFAULT '',
     consumer   text NOT NULL,
     session    text NOT NULL,
     message_id uuid NOT NULL,
     seen_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (consumer, session, message_id)
+    PRIMARY KEY (receiver, consumer, session, message_id)
 );
 CREATE INDEX seen_message_by_age ON lanekeeper.seen_message (seen_at);
 

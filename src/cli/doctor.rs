@@ -28,6 +28,8 @@ use check::{Check, Status};
 
 /// Workers and subscriptions that are looked at.
 const LIMIT: i64 = 1_000;
+/// Backends with locks that are not theirs to have: enough to see who it is.
+const FOREIGN_LOCKS: i64 = 5;
 
 /// Check the database, the workers and the subscriptions, and say what to do
 #[derive(Debug, clap::Args)]
@@ -96,8 +98,10 @@ async fn examine(
         let reading = inspect::begin(client).await?;
         let workers = inspect::workers(&reading, LIMIT).await?;
         let subscriptions = inspect::subscriptions(&reading, LIMIT).await?;
+        let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
         drop(reading);
         checks.push(delivery::workers(&workers, &config.worker));
+        checks.push(delivery::foreign_locks(&foreign_locks));
         let environment = Environment::of_process(config.worker.allow_private_targets);
         checks.extend(delivery::subscriptions(&subscriptions, &environment));
         limited = delivery::limited(&subscriptions);

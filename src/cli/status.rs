@@ -7,7 +7,7 @@ use std::iter;
 use std::process::ExitCode;
 
 use lanekeeper_config::Config;
-use lanekeeper_postgres::inspect::{self, SubscriptionStatus, WorkerStatus};
+use lanekeeper_postgres::inspect::{self, ForeignLock, SubscriptionStatus, WorkerStatus};
 use serde::Serialize;
 
 use super::Failure;
@@ -37,7 +37,12 @@ pub struct Args {
 enum Line<'a> {
     Subscription(&'a SubscriptionStatus),
     Worker(&'a WorkerStatus),
+    #[serde(rename = "foreign_lock")]
+    ForeignLock(&'a ForeignLock),
 }
+
+/// Backends with locks that are not theirs to have: enough to see who it is.
+const FOREIGN_LOCKS: i64 = 5;
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
@@ -50,19 +55,25 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     )
     .await?;
     let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
+    let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
     drop(reading);
     args.limit.cut(&mut subscriptions);
     args.limit.cut(&mut workers);
     match args.output.output {
         Output::Json => {
             let subscriptions = subscriptions.iter().map(Line::Subscription);
-            let mut lines = subscriptions.chain(workers.iter().map(Line::Worker));
+            let mut lines = subscriptions
+                .chain(workers.iter().map(Line::Worker))
+                .chain(foreign_locks.iter().map(Line::ForeignLock));
             lines.try_for_each(|line| output::json_line(&line))?;
         }
         Output::Text => print(&subscriptions, &workers)?,
     }
     if subscriptions.is_empty() {
         output::note("there is no subscription: add one with `lanekeeper apply`");
+    }
+    for foreign in &foreign_locks {
+        output::note(format!("{foreign}: events may wait for it; `lanekeeper doctor` says what to do"));
     }
     if workers.is_empty() {
         output::note("no worker is running: events wait until one does");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lanekeeper_config::Config;
 use lanekeeper_core::bucket::Rate;
 use lanekeeper_core::subscription::duration;
+use lanekeeper_postgres::append::RESERVED_STREAM;
 use lanekeeper_postgres::token::{self, NewToken, Scope, TokenView};
 use serde::Serialize;
 
@@ -39,7 +40,7 @@ struct CreateArgs {
     /// What it allows; may be repeated
     #[arg(long = "scope", value_name = "SCOPE", value_enum, required = true)]
     scopes: Vec<Scope>,
-    /// A stream that it is good for; may be repeated [default: every stream]
+    /// A stream that it is good for; may be repeated [default: every stream; none may append to lifecycle]
     #[arg(long = "stream", value_name = "STREAM")]
     streams: Vec<String>,
     /// How many requests it may send, such as 50/s [default: as many as the server takes]
@@ -89,6 +90,10 @@ struct Revoked<'a> {
 struct NameTaken(String);
 
 #[derive(Debug, thiserror::Error)]
+#[error("the engine alone appends to the stream {RESERVED_STREAM}: nothing was made")]
+struct Reserved;
+
+#[derive(Debug, thiserror::Error)]
 #[error("there is no token named {0:?}, or it is revoked already")]
 struct NoSuchToken(String);
 
@@ -112,6 +117,9 @@ fn expiry(text: &str) -> Result<Duration, String> {
 }
 
 async fn create(client: &tokio_postgres::Client, args: &CreateArgs) -> Result<ExitCode, Failure> {
+    if args.scopes.contains(&Scope::Produce) && args.streams.iter().any(|name| name == RESERVED_STREAM) {
+        return Err(Failure::failed(Reserved).advise("leave the stream out, or make a token with --scope read alone for it"));
+    }
     let new = NewToken {
         name: &args.name,
         scopes: &args.scopes,

@@ -205,7 +205,7 @@ pub struct Probe {
 }
 
 /// Why a worker should get no traffic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotReady {
     #[error("the worker is draining")]
     Draining,
@@ -213,6 +213,8 @@ pub enum NotReady {
     NeverAnswered,
     #[error("Postgres has not answered for {} s", .0.as_secs())]
     Silent(Duration),
+    #[error("the worker cannot get its liveness lock: {0} holds it; end that with pg_terminate_backend")]
+    Unlocked(String),
 }
 
 impl Probe {
@@ -230,7 +232,11 @@ impl Probe {
         match self.shared.maintenance.health.since_answered() {
             None => Err(NotReady::NeverAnswered),
             Some(silent) if silent > self.shared.settings.trust => Err(NotReady::Silent(silent)),
-            Some(_) => Ok(()),
+            Some(_) => {
+                let health = &self.shared.maintenance.health;
+                let holder = health.lock_holder(self.shared.settings.trust);
+                holder.map_or(Ok(()), |holder| Err(NotReady::Unlocked(holder)))
+            }
         }
     }
 

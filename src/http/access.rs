@@ -15,6 +15,7 @@ use deadpool_postgres::Pool;
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_engine::Probe;
 use lanekeeper_limit::{Answer, HORIZON};
+use lanekeeper_postgres::append::RESERVED_STREAM;
 use lanekeeper_postgres::token::{self, Bearer, Grant, Scope};
 use tokio::time::{Instant, sleep_until};
 
@@ -57,7 +58,7 @@ impl Access {
         }
     }
 
-    /// Lets a request through that may do this with a stream, or says why not. Returns its token's number; `None`: it
+    /// Lets a request through that may do this with a stream, or says why not. Returns its token's grant; `None`: it
     /// may do without.
     pub async fn judge(
         &self,
@@ -65,7 +66,15 @@ impl Access {
         Peer(peer): Peer,
         scope: Scope,
         stream: &str,
-    ) -> Result<Option<i64>, Problem> {
+    ) -> Result<Option<Arc<Grant>>, Problem> {
+        // As in the database, where no role but the owner's may: a worker is the owner.
+        if scope == Scope::Produce && stream == RESERVED_STREAM {
+            let detail =
+                format!("the engine alone appends to the stream {stream:?}: nothing was done");
+            return Err(
+                Problem::new(problem_type::FORBIDDEN, detail).hint("use a stream of your own")
+            );
+        }
         let Some(given) = headers.get(header::AUTHORIZATION) else {
             if is_of_this_machine(peer, headers) && self.is_open().await? {
                 return Ok(None);
@@ -108,7 +117,7 @@ impl Access {
             return Err(Problem::new(problem_type::FORBIDDEN, detail));
         }
         self.pace(&grant).await?;
-        Ok(Some(grant.token_id))
+        Ok(Some(grant))
     }
 
     /// Spaces a token's requests: one that is a little early waits, one that is much too early is refused.

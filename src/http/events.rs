@@ -152,8 +152,10 @@ async fn append(
 ) -> Result<(Response, usize), Problem> {
     let Caller { peer, headers } = caller;
     let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
-    let token_id = judged.await?;
-    let mut room = desk.places.body(token_id)?;
+    let grant = judged.await?;
+    let mut room = desk.places.body(grant.as_ref().map(|grant| grant.token_id))?;
+    // What one token's holder calls an event by name is no other's.
+    let producer = grant.map(|grant| format!("token {}", grant.name));
     let reading = read_body(body, &mut room, desk.places.max_body_bytes());
     let body = timeout(desk.body_within, reading).await.map_err(|_| {
         let detail = "the body took too long to arrive: nothing was enqueued";
@@ -163,7 +165,15 @@ async fn append(
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
         let _held = (room, place);
-        append_body(&desk, &stream, &session, trace.as_ref(), &body).await
+        append_body(
+            &desk,
+            &stream,
+            &session,
+            trace.as_ref(),
+            &body,
+            producer.as_deref(),
+        )
+        .await
     });
     appending.await.unwrap_or_else(|_| Err(Problem::failed()))
 }
@@ -174,9 +184,14 @@ async fn append_body(
     session: &str,
     trace: Option<&TraceContext>,
     body: &[u8],
+    producer: Option<&str>,
 ) -> Result<(Response, usize), Problem> {
     let body = Body::read(body, session, trace)?;
-    let enqueued = desk.appender.append(stream, &body.events(session)).await?;
+    let mut events = body.events(session);
+    for event in &mut events {
+        event.producer = producer;
+    }
+    let enqueued = desk.appender.append(stream, &events).await?;
     for duplicate in [false, true] {
         let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
         desk.serving

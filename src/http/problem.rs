@@ -185,6 +185,7 @@ impl Problem {
         let advice = error.advice().map(str::to_owned);
         let of = match error {
             AppendError::UnknownStream(_) => of::UNKNOWN_STREAM,
+            AppendError::NotAProducer(_) => of::FORBIDDEN,
             AppendError::PayloadTooLarge(_) => of::PAYLOAD_TOO_LARGE,
             AppendError::Invalid(_) => of::INVALID,
             AppendError::NumberOutOfRange(_) => of::NUMBER_OUT_OF_RANGE,

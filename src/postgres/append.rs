@@ -31,6 +31,9 @@ use uuid::Uuid;
 
 use super::{ErrorClass, Refusal, StoreError, sqlstate};
 
+/// The stream that the engine alone appends to: the lifecycle feed.
+pub const RESERVED_STREAM: &str = "lifecycle";
+
 const APPEND: &str = include_str!("sql/append.sql");
 const APPEND_MANY: &str = include_str!("sql/append_many.sql");
 
@@ -51,6 +54,9 @@ pub struct NewEvent<'a> {
     pub priority: i16,
     /// JSON text of an object.
     pub headers: Option<&'a str>,
+    /// For a program that appends for others, as the HTTP listener does: whose message id and dedupe key these are. Only
+    /// [`Appender`](crate::appender::Appender) passes it on, and only from the owner of the schema does it mean anything.
+    pub producer: Option<&'a str>,
 }
 
 impl<'a> NewEvent<'a> {
@@ -64,6 +70,7 @@ impl<'a> NewEvent<'a> {
             dedupe_key: None,
             priority: 0,
             headers: None,
+            producer: None,
         }
     }
 }
@@ -83,6 +90,9 @@ pub struct Enqueued {
 pub enum AppendError {
     #[error("{}", .0.message)]
     UnknownStream(Refusal),
+    /// The stream names the roles that may append to it, and the caller is none of them.
+    #[error("{}", .0.message)]
+    NotAProducer(Refusal),
     #[error("{}", .0.message)]
     PayloadTooLarge(Refusal),
     /// An argument that breaks a limit.
@@ -125,7 +135,7 @@ impl AppendError {
     /// mended by an operator, dropping it is not.
     pub fn fate(&self) -> Fate {
         match self {
-            Self::UnknownStream(_) | Self::TimedOut => Fate::Later,
+            Self::UnknownStream(_) | Self::NotAProducer(_) | Self::TimedOut => Fate::Later,
             Self::Invalid(_) => Fate::Event,
             Self::PayloadTooLarge(_)
             | Self::NotJson(_)
@@ -170,6 +180,7 @@ impl AppendError {
     pub fn advice(&self) -> Option<&str> {
         match self {
             Self::UnknownStream(refusal)
+            | Self::NotAProducer(refusal)
             | Self::PayloadTooLarge(refusal)
             | Self::Invalid(refusal) => refusal.hint.as_deref(),
             Self::NotJson(_) => Some("pass one JSON value; text needs its quotes: '\"text\"'"),
@@ -212,6 +223,7 @@ impl AppendError {
     pub fn of_schema(code: &str, refusal: Refusal) -> Result<Self, Refusal> {
         match code {
             sqlstate::UNKNOWN_STREAM => Ok(Self::UnknownStream(refusal)),
+            sqlstate::NOT_A_PRODUCER => Ok(Self::NotAProducer(refusal)),
             sqlstate::PAYLOAD_TOO_LARGE => Ok(Self::PayloadTooLarge(refusal)),
             sqlstate::INVALID => Ok(Self::Invalid(refusal)),
             _ => Err(refusal),

@@ -86,7 +86,7 @@ pub async fn server(client: &impl GenericClient) -> Result<Server, StoreError> {
         .map_err(StoreError::on("asking for the server's settings"))
 }
 
-/// Whether the log has its partition of today; tomorrow's is made in the last hour before it.
+/// Whether the log has its partition of today; appends and workers make tomorrow's ahead.
 ///
 /// # Errors
 /// Where the server does not answer.

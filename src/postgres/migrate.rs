@@ -17,6 +17,7 @@
 //! | somebody altered a function in the database | it is applied again |
 
 pub mod difference;
+mod lock;
 pub mod schema;
 
 use std::collections::BTreeSet;
@@ -29,9 +30,6 @@ use tokio_postgres::{Client, GenericClient, Transaction};
 use self::difference::{Difference, Part, State};
 use self::schema::{Kind, Schema};
 use super::StoreError;
-
-/// 16 bits 'LK', kind 5: see migrations/functions/lock/append_lock.sql.
-const MIGRATION_LOCK: i64 = 5_497_493_267_693_961_216;
 
 /// The oldest major version whose SQL the schema is written for.
 pub const OLDEST_POSTGRES: i32 = 14;
@@ -153,17 +151,12 @@ pub async fn migrate(client: &mut Client) -> Result<Report, MigrateError> {
 /// As [`migrate`].
 pub async fn migrate_to(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
     check_server(client).await?;
-    client
-        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
-        .await
-        .map_err(StoreError::on("waiting for the migration lock"))?;
+    let key = lock::lock(client).await?;
     let result = try_until_unlocked(client, schema).await;
     // A failure here means that the connection is gone, and the lock with it.
-    let unlocked = client
-        .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
-        .await;
+    let unlocked = lock::unlock(client, key).await;
     let report = result?;
-    unlocked.map_err(StoreError::on("releasing the migration lock"))?;
+    unlocked?;
     Ok(report)
 }
 

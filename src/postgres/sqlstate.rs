@@ -25,4 +25,6 @@ sqlstates! {
     LANE_BUSY = "LK007";
     /// The event that the operator named is no longer the lane's head.
     ANOTHER_HEAD = "LK008";
+    /// The stream names the roles that may append to it, and the caller is none of them.
+    NOT_A_PRODUCER = "LK009";
 }

@@ -102,7 +102,7 @@ fn hash(secret: &str) -> Vec<u8> {
 pub struct NewToken<'a> {
     pub name: &'a str,
     pub scopes: &'a [Scope],
-    /// `None`: every stream.
+    /// `None`: every stream, though none may append to [`RESERVED_STREAM`](super::append::RESERVED_STREAM).
     pub streams: Option<&'a [String]>,
     /// Requests; `None`: as many as the server takes.
     pub rate: Option<Rate>,

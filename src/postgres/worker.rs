@@ -54,6 +54,25 @@ pub async fn hold_liveness(
     }
 }
 
+/// Who has the worker's liveness lock; `None`: nobody.
+///
+/// # Errors
+/// Where the server does not answer.
+pub async fn liveness_holder(
+    client: &Client,
+    worker_id: i64,
+) -> Result<Option<String>, StoreError> {
+    let holder = client
+        .query_opt(include_str!("sql/liveness_holder.sql"), &[&worker_id])
+        .await
+        .map_err(StoreError::on("reading who has the worker's liveness lock"))?;
+    Ok(holder.map(|row| {
+        let text = |column| row.get::<_, Option<&str>>(column).unwrap_or("unknown").to_owned();
+        let (pid, role, application) = (row.get::<_, i32>("pid"), text("role"), text("application"));
+        format!("pid {pid}, role {role}, application {application:?}")
+    }))
+}
+
 /// Writes the next version of the worker's row.
 ///
 /// # Errors

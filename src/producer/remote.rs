@@ -228,6 +228,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ProducerError {
     };
     let refused = match (code.as_str(), status) {
         ("unknown_stream", _) => AppendError::UnknownStream(refused),
+        ("forbidden", _) => AppendError::NotAProducer(refused),
         // A balancer's own limit too: it will never let it through.
         ("payload_too_large", _) | (_, StatusCode::PAYLOAD_TOO_LARGE) => {
             AppendError::PayloadTooLarge(refused)

@@ -31,8 +31,9 @@ const OUTCOMES: &str = "SELECT lane_id, seq, kind FROM lanekeeper.outcome";
 const DEAD: &str = "
     SELECT lane_id, seq, dead_id, attempts, crashes, after_seq, resolution FROM lanekeeper.dead ORDER BY dead_id";
 const LOCKS: &str = "
-    SELECT k.objid::bigint, k.pid FROM pg_locks AS k
-    WHERE k.locktype = 'advisory' AND k.granted AND k.classid::bigint = lanekeeper.lane_lock(0) >> 32
+    SELECT l.lane_id, k.pid FROM pg_locks AS k
+    JOIN lanekeeper.lane AS l ON lanekeeper.lane_lock(l.lane_id) = (k.classid::bigint << 32 | k.objid::bigint)
+    WHERE k.locktype = 'advisory' AND k.granted
       AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 /// A lane of which a walk met two entries is there twice.
 const CLAIMS: &str = "

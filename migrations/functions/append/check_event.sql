@@ -1,5 +1,5 @@
 -- Refuses what no append takes, with the error that tells why; returns where nothing is wrong. Sizes in bytes.
--- SQLSTATEs: LK003, LK005, LK006.
+-- SQLSTATEs: LK003, LK005, LK006, LK009.
 CREATE OR REPLACE FUNCTION lanekeeper.check_event(
     p_stream text, p_session text, p_event_type text, p_payload jsonb, p_dedupe_key text, p_priority smallint,
     p_headers jsonb, p_size int
@@ -8,10 +8,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 AS $$
 DECLARE
     v_max_bytes int;
+    v_producers text[];
 BEGIN
-    SELECT s.max_payload_bytes INTO v_max_bytes FROM lanekeeper.stream AS s WHERE s.name = p_stream;
+    SELECT s.max_payload_bytes, s.producers INTO v_max_bytes, v_producers FROM lanekeeper.stream AS s WHERE s.name = p_stream;
     IF NOT FOUND THEN
         PERFORM lanekeeper.raise_unknown_stream(p_stream);
+    END IF;
+    IF v_producers IS NOT NULL AND NOT lanekeeper.may_produce(v_producers) THEN
+        PERFORM lanekeeper.raise_not_producer(p_stream);
     END IF;
     IF p_payload IS NULL OR coalesce(p_session, '') = '' OR coalesce(p_event_type, '') = '' THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',

@@ -2,7 +2,7 @@
 -- before, those of the first call, with `duplicate`.
 --
 -- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK003
--- unknown stream, LK005 payload too large, LK006 invalid argument; 40001 in REPEATABLE READ and SERIALIZABLE, where
+-- unknown stream, LK005 payload too large, LK006 invalid argument, LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where
 -- another transaction appended to the session after the snapshot.
 --
 -- Order (I1): take the session's append lock, exclusive, until the transaction ends; seq is the newest seq plus one. In
@@ -75,7 +75,7 @@ BEGIN
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
     SELECT s.session_id, enqueue.message_id,
-           CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id)) IS NOT NULL THEN clock_timestamp() END,
+           CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) IS NOT NULL THEN clock_timestamp() END,
            (clock_timestamp() AT TIME ZONE 'UTC')::date
     INTO v_session_id, v_given_id, v_now, v_today
     FROM lanekeeper.stream AS t
@@ -83,7 +83,8 @@ BEGIN
         SELECT s.session_id, s.lanes_version FROM lanekeeper.session AS s
         WHERE s.stream_id = t.stream_id AND s.name = enqueue.session OFFSET 0
     ) AS s
-    WHERE t.name = enqueue.stream AND v_size <= t.max_payload_bytes AND s.lanes_version = t.lanes_version;
+    WHERE t.name = enqueue.stream AND v_size <= t.max_payload_bytes AND s.lanes_version = t.lanes_version
+      AND (t.producers IS NULL OR lanekeeper.may_produce(t.producers));
     IF (v_session_id > 0 AND octet_length(enqueue.event_type) <= 200 AND enqueue.event_type <> ''
         AND enqueue.priority = 0 AND enqueue.headers = '{}') IS NOT TRUE THEN
         IF (v_session_id > 0 AND octet_length(enqueue.event_type) BETWEEN 1 AND 200 AND enqueue.priority BETWEEN -100 AND 100
@@ -161,6 +162,10 @@ BEGIN
         END IF;
     END IF;
 
+    -- In good time for tomorrow, by sessions that had their first event of the day long ago.
+    IF enqueue.seq % 64 = 0 THEN
+        PERFORM lanekeeper.create_event_partition_ahead(v_now);
+    END IF;
     IF enqueue.priority <> 0 THEN
         PERFORM lanekeeper.remember_priority(enqueue.priority);
     END IF;
@@ -198,7 +203,7 @@ BEGIN
                    AND enqueue.seq - p.cursor >= lanekeeper.filter_look_back()
           END));
         -- As in ring().
-        IF FOUND AND NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock())
+        IF FOUND AND NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock((SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))
            AND coalesce(current_setting('lanekeeper.notify', true), '') <> 'off' THEN
             PERFORM pg_notify('lanekeeper', '');
         END IF;

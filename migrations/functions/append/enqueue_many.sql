@@ -1,5 +1,7 @@
 -- Appends many events in the caller's transaction, in the order of the array within each session; all or nothing.
--- Returns a row per event, in the order of the array. SQLSTATEs as of enqueue().
+-- Returns a row per event, in the order of the array. SQLSTATEs as of enqueue(). LK006 also where the transaction would lock
+-- more sessions than a quarter of the server's lock table has entries (1,000 at the least), before any is locked: a full
+-- table fails the transactions of all databases. Sessions that the call creates need no lock.
 --
 -- Sessions are created, and then locked, in the order of their names: two bulk calls never deadlock each other. The rules
 -- for seq (I1) and for ready entries (I13) are those of enqueue(). A lane gets one entry for all events of the call.
@@ -17,6 +19,7 @@ DECLARE
     v_stream_id     int;
     v_stream_lanes  bigint;
     v_max_bytes     int;
+    v_producers     text[];
     v_now           timestamptz;
     v_today         date;
     v_salt          bigint;
@@ -45,10 +48,14 @@ DECLARE
     v_lack_newest   bigint[];
     v_day           date;
 BEGIN
-    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes INTO v_stream_id, v_stream_lanes, v_max_bytes
+    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes, s.producers
+    INTO v_stream_id, v_stream_lanes, v_max_bytes, v_producers
     FROM lanekeeper.stream AS s WHERE s.name = enqueue_many.stream;
     IF NOT FOUND THEN
         PERFORM lanekeeper.raise_unknown_stream(enqueue_many.stream);
+    END IF;
+    IF v_producers IS NOT NULL AND NOT lanekeeper.may_produce(v_producers) THEN
+        PERFORM lanekeeper.raise_not_producer(enqueue_many.stream);
     END IF;
     IF jsonb_typeof(enqueue_many.events) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = 'events must be a JSON array: nothing was enqueued';
@@ -101,7 +108,12 @@ BEGIN
             SELECT s.session_id, s.lanes_version FROM lanekeeper.session AS s
             WHERE s.stream_id = v_stream_id AND s.name = n.name OFFSET 0
         ) AS s ON true;
-        v_before := coalesce(v_before, v_ids);
+        IF v_before IS NULL THEN
+            v_before := v_ids;
+            PERFORM lanekeeper.bound_append_locks(
+                array_remove(v_ids, NULL),
+                CASE WHEN v_one_by_one THEN cardinality(v_ids) - cardinality(array_remove(v_ids, NULL)) ELSE 0 END);
+        END IF;
         EXIT WHEN array_position(v_ids, NULL) IS NULL;
         WITH created AS (
             INSERT INTO lanekeeper.session (stream_id, name, lanes_version, newest_day)
@@ -116,7 +128,10 @@ BEGIN
                = (SELECT count(*) FROM unnest(v_ids) AS u (session_id) WHERE u.session_id IS NULL)
         INTO v_created;
     END LOOP;
-    PERFORM pg_advisory_xact_lock(lanekeeper.append_lock(u.session_id)) FROM unnest(v_ids) AS u (session_id);
+    -- Nobody sees a session that this transaction creates: whoever wants to create it too waits for the row.
+    PERFORM pg_advisory_xact_lock(lanekeeper.append_lock(u.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))
+    FROM unnest(v_ids, v_before) AS u (session_id, before)
+    WHERE u.before IS NOT NULL OR NOT v_created;
 
     -- From here on, in READ COMMITTED, every statement sees all earlier appends of these sessions.
     v_now := clock_timestamp();
@@ -154,8 +169,8 @@ BEGIN
             FROM unnest(v_ids, v_days) AS u (session_id, day)
             WHERE u.session_id = ANY (v_other_day) AND s.session_id = u.session_id AND s.newest_day IS DISTINCT FROM u.day;
         END IF;
-        PERFORM lanekeeper.create_event_partition_ahead(v_now);
     END IF;
+    PERFORM lanekeeper.create_event_partition_ahead(v_now);
 
     IF v_stale OR array_position(v_before, NULL) IS NOT NULL THEN
         -- One by one, the single call sees to the sessions that are stale; those that are new stand at the

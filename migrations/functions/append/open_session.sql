@@ -32,7 +32,7 @@ BEGIN
         END IF;
     END IF;
 
-    PERFORM pg_advisory_xact_lock(lanekeeper.append_lock(session_id));
+    PERFORM pg_advisory_xact_lock(lanekeeper.append_lock(session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)));
     -- From here on, in READ COMMITTED, every statement sees all earlier appends of the session.
     locked_at := clock_timestamp();
     IF v_created OR v_session_lanes <> v_stream_lanes THEN

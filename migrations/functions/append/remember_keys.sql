@@ -1,5 +1,5 @@
 -- Remembers what a producer chose by name: a dedupe key, a message id, or both. NULLs where they are new; otherwise the
--- message id and seq of the first call. Waits for another transaction that is inserting the same key.
+-- message id and seq of the producer's first call. Another producer's keys are others, so nobody can use up a key of theirs. Waits for another transaction that is inserting the same key.
 --
 -- Raises 40001 where maintenance forgot the key in this moment: nothing is enqueued.
 -- Index: dedupe's primary key. Rows: two.
@@ -12,22 +12,23 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_stream_id int;
+    v_producer  text := lanekeeper.producer();
     v_inserted  int;
 BEGIN
     SELECT t.stream_id INTO v_stream_id FROM lanekeeper.stream AS t WHERE t.name = p_stream;
-    INSERT INTO lanekeeper.dedupe (stream_id, key, session_id, seq, message_id)
-    SELECT v_stream_id, k.key, p_session_id, p_seq, p_message_id
+    INSERT INTO lanekeeper.dedupe (stream_id, producer, key, session_id, seq, message_id)
+    SELECT v_stream_id, v_producer, k.key, p_session_id, p_seq, p_message_id
     FROM (VALUES ('id:' || p_given_id::text), ('key:' || p_dedupe_key)) AS k (key)
     WHERE k.key IS NOT NULL
     ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS v_inserted = ROW_COUNT;
     IF v_inserted < num_nonnulls(p_given_id, p_dedupe_key) THEN
         DELETE FROM lanekeeper.dedupe AS d
-        WHERE d.stream_id = v_stream_id AND d.session_id = p_session_id AND d.seq = p_seq
+        WHERE d.stream_id = v_stream_id AND d.producer = v_producer AND d.session_id = p_session_id AND d.seq = p_seq
           AND d.key IN ('id:' || p_given_id::text, 'key:' || p_dedupe_key);
         SELECT d.message_id, d.seq INTO message_id, seq
         FROM lanekeeper.dedupe AS d
-        WHERE d.stream_id = v_stream_id AND d.key IN ('id:' || p_given_id::text, 'key:' || p_dedupe_key)
+        WHERE d.stream_id = v_stream_id AND d.producer = v_producer AND d.key IN ('id:' || p_given_id::text, 'key:' || p_dedupe_key)
         ORDER BY d.key LIMIT 1;
         IF NOT FOUND THEN
             RAISE EXCEPTION USING ERRCODE = '40001',

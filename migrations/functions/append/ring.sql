@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.ring() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock())
+    IF NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock((SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))
        AND coalesce(current_setting('lanekeeper.notify', true), '') <> 'off' THEN
         PERFORM pg_notify('lanekeeper', '');
     END IF;

@@ -40,7 +40,7 @@ BEGIN
     SELECT array_agg(t.session_id) FILTER (WHERE t.locked), count(*) FILTER (WHERE NOT t.locked)
     INTO v_ids, passed_over
     FROM (
-        SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id)) AS locked
+        SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) AS locked
         FROM unnest(v_lacking) AS u (session_id)
     ) AS t;
     IF v_ids IS NULL THEN

@@ -104,7 +104,7 @@ DECLARE
     v_crashes     int[];
 BEGIN
     IF cardinality(p_released) > 0 THEN
-        PERFORM pg_advisory_unlock(lanekeeper.lane_lock(u.lane_id)) FROM unnest(p_released) AS u (lane_id);
+        PERFORM pg_advisory_unlock(lanekeeper.lane_lock(u.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) FROM unnest(p_released) AS u (lane_id);
     END IF;
     IF cardinality(p_finished) > 0 THEN
         DELETE FROM lanekeeper.claim WHERE ctid = ANY (ARRAY(
@@ -166,7 +166,7 @@ BEGIN
                                 ORDER BY r.due_at, r.id
                                 OFFSET 0
                             ) AS w
-                            WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))
+                            WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))
                             LIMIT v_room
                         ) AS t;
                     END IF;
@@ -282,7 +282,7 @@ BEGIN
                 DELETE FROM lanekeeper.ready AS r USING gone AS g
                 WHERE r.ctid = ready_ctids[g.i] AND r.id = ready_ids[g.i]
             )
-            SELECT array_agg(pg_advisory_unlock(lanekeeper.lane_lock(lane_ids[g.i]))) IS NULL INTO v_full FROM gone AS g;
+            SELECT array_agg(pg_advisory_unlock(lanekeeper.lane_lock(lane_ids[g.i], (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))) IS NULL INTO v_full FROM gone AS g;
         END IF;
         SELECT coalesce(array_agg(lane_ids[i]), '{}'), array_agg(session_ids[i]), array_agg(sessions[i]),
                array_agg(ready_ctids[i]), array_agg(ready_ids[i]), array_agg(days[i]), array_agg(routes[i]),

@@ -42,12 +42,12 @@ BEGIN
         -- Against producers, then against holders, survivors and operators.
         SELECT array_agg(t.session_id) INTO v_ids
         FROM (
-            SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id)) AS locked
+            SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) AS locked
             FROM unnest(v_chosen) AS u (session_id)
         ) AS t WHERE t.locked;
         SELECT array_agg(t.session_id) INTO v_ids
         FROM (
-            SELECT h.session_id, bool_and(pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id))) AS locked
+            SELECT h.session_id, bool_and(pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))) AS locked
             FROM (
                 SELECT l.session_id, l.lane_id FROM unnest(v_ids) AS u (session_id)
                 CROSS JOIN LATERAL (
@@ -99,7 +99,7 @@ BEGIN
     ) AS b;
     SELECT array_agg(t.session_id) INTO v_ids
     FROM (
-        SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id)) AS locked
+        SELECT u.session_id, pg_try_advisory_xact_lock(lanekeeper.append_lock(u.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) AS locked
         FROM unnest(v_chosen) AS u (session_id)
     ) AS t WHERE t.locked;
     IF v_ids IS NOT NULL THEN

@@ -25,14 +25,14 @@ BEGIN
     END IF;
 
     DELETE FROM lanekeeper.dedupe AS d
-    WHERE (d.stream_id, d.key) IN (
-        SELECT o.stream_id, o.key FROM lanekeeper.dedupe AS o
+    WHERE (d.stream_id, d.producer, d.key) IN (
+        SELECT o.stream_id, o.producer, o.key FROM lanekeeper.dedupe AS o
         WHERE o.created_at < clock_timestamp() - p_dedupe_days * interval '1 day' LIMIT 10000);
     GET DIAGNOSTICS keys_forgotten = ROW_COUNT;
     -- A8: receivers' keys go after 7 days.
     DELETE FROM lanekeeper.seen_message AS s
-    WHERE (s.consumer, s.session, s.message_id) IN (
-        SELECT o.consumer, o.session, o.message_id FROM lanekeeper.seen_message AS o
+    WHERE (s.receiver, s.consumer, s.session, s.message_id) IN (
+        SELECT o.receiver, o.consumer, o.session, o.message_id FROM lanekeeper.seen_message AS o
         WHERE o.seen_at < clock_timestamp() - interval '7 days' LIMIT 10000);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     keys_forgotten := keys_forgotten + v_count;

@@ -1,9 +1,10 @@
 -- Creates the partition of one UTC day; false where it exists already.
 --
--- Attaching takes SHARE UPDATE EXCLUSIVE on the log: appends and reads go on meanwhile. SECURITY DEFINER, because an
--- append of a producer's role may be the first of its day.
+-- Attaching takes SHARE UPDATE EXCLUSIVE on the log: appends and reads go on meanwhile. A producer's append may be the first
+-- of its day: what a session may set about new tables, and how it writes dates, is not the producer's to say.
 CREATE OR REPLACE FUNCTION lanekeeper.create_event_partition(day date) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET default_tablespace = '' SET default_table_access_method = heap SET datestyle = ISO
 AS $$
 DECLARE
     v_name text := 'event_' || to_char(day, 'YYYYMMDD');
@@ -11,7 +12,7 @@ BEGIN
     IF to_regclass('lanekeeper.' || v_name) IS NOT NULL THEN
         RETURN false;
     END IF;
-    PERFORM pg_advisory_xact_lock(lanekeeper.maintenance_lock(1));
+    PERFORM pg_advisory_xact_lock(lanekeeper.maintenance_lock(1, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)));
     IF to_regclass('lanekeeper.' || v_name) IS NOT NULL THEN
         RETURN false;
     END IF;

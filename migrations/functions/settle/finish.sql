@@ -37,12 +37,12 @@ DECLARE
     v_ready_ids bigint[] := p_ready_ids;
 BEGIN
     -- Shared with the other holders of the session's lanes, exclusive against its producers.
-    SELECT bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id))),
+    SELECT bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))),
            (SELECT r.since FROM lanekeeper.recent_since AS r)
     INTO v_all, v_since
     FROM unnest(p_sessions) AS s (session_id);
     IF NOT v_all THEN
-        SELECT array_agg(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id))) INTO v_locked
+        SELECT array_agg(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))) INTO v_locked
         FROM unnest(p_sessions) AS s (session_id);
     END IF;
 

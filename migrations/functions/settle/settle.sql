@@ -73,7 +73,7 @@ DECLARE
 BEGIN
     -- Shared with the other holders of the session's lanes, exclusive against its producers.
     SELECT array_agg(CASE WHEN p_operations[i] = 2
-                          THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i]))
+                          THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i], (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))
                           ELSE false END),
            bool_and(p_operations[i] = 2 AND p_changed[i]),
            bool_or(p_operations[i] = 2 AND p_days[i] < (SELECT r.since FROM lanekeeper.recent_since AS r))

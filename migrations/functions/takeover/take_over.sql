@@ -52,7 +52,7 @@ BEGIN
     LOOP
         SELECT array_agg(t.connection_id) FILTER (WHERE t.gone), bool_and(t.gone) INTO v_gone, v_all
         FROM (
-            SELECT u.connection_id, pg_try_advisory_xact_lock(lanekeeper.connection_lock(u.connection_id)) AS gone
+            SELECT u.connection_id, pg_try_advisory_xact_lock(lanekeeper.connection_lock(u.connection_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) AS gone
             FROM unnest(v_worker.connection_ids) AS u (connection_id)
         ) AS t;
         CONTINUE WHEN v_gone IS NULL;
@@ -76,7 +76,7 @@ BEGIN
         SELECT array_agg(t.lane_id) FILTER (WHERE t.locked), array_agg(t.lane_id) FILTER (WHERE NOT t.locked)
         INTO v_lanes, v_busy
         FROM (
-            SELECT h.lane_id, pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id)) AS locked
+            SELECT h.lane_id, pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) AS locked
             FROM (
                 SELECT DISTINCT u.lane_id FROM lanekeeper.claim AS c CROSS JOIN unnest(c.lane_ids) AS u (lane_id)
                 WHERE c.connection_id = ANY (v_gone)

@@ -8,7 +8,7 @@ use lanekeeper_config::WorkerConfig;
 use lanekeeper_core::error::chain;
 use lanekeeper_core::subscription::built_in::is_built_in;
 use lanekeeper_core::subscription::limit;
-use lanekeeper_postgres::inspect::{SubscriptionSummary, WorkerStatus};
+use lanekeeper_postgres::inspect::{ForeignLock, SubscriptionSummary, WorkerStatus};
 
 use super::check::{Check, Status};
 use crate::output;
@@ -84,6 +84,20 @@ pub(super) fn workers(workers: &[WorkerStatus], config: &WorkerConfig) -> Check 
             NAME,
             format!("{} running, {held} lanes held", workers.len()),
         )
+    }
+}
+
+/// Whoever holds a lane's lock keeps its events from being delivered.
+pub(super) fn foreign_locks(found: &[ForeignLock]) -> Check {
+    const NAME: &str = "locks";
+    if found.is_empty() {
+        return Check::ok(NAME, "nobody but workers and producers holds locks of Lanekeeper's");
+    }
+    let named: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let advice = "events may wait for it: end it with pg_terminate_backend(pid), and see who lets that role connect";
+    match found.iter().any(|one| one.blocks || one.held > 0) {
+        true => Check::fail(NAME, named.join("; "), advice),
+        false => Check::warn(NAME, named.join("; "), advice),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the probes ask: whether the loops run, and whether Postgres answers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// When a claim loop last ran and when Postgres last answered. Times are milliseconds from `origin`; 0: never.
@@ -9,6 +10,8 @@ pub struct Health {
     origin: Instant,
     turned: AtomicU64,
     answered: AtomicU64,
+    /// Since when the worker lacks its liveness lock, and who has it.
+    unlocked: Mutex<Option<(Instant, String)>>,
 }
 
 impl Default for Health {
@@ -17,6 +20,7 @@ impl Default for Health {
             origin: Instant::now(),
             turned: AtomicU64::new(1),
             answered: AtomicU64::new(0),
+            unlocked: Mutex::default(),
         }
     }
 }
@@ -42,6 +46,25 @@ impl Health {
             0 => None,
             at => Some(self.since(at)),
         }
+    }
+
+    /// The worker has its liveness lock.
+    pub fn locked(&self) {
+        *self.unlocked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// It has not: `holder` has.
+    pub fn unlocked(&self, holder: String) {
+        let mut unlocked = self.unlocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = unlocked.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        *unlocked = Some((since, holder));
+    }
+
+    /// Who has had the worker's liveness lock for longer than `within`.
+    pub fn lock_holder(&self, within: Duration) -> Option<String> {
+        let unlocked = self.unlocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, holder) = unlocked.as_ref()?;
+        (since.elapsed() > within).then(|| holder.clone())
     }
 
     fn since(&self, at: u64) -> Duration {

@@ -16,7 +16,7 @@ use crate::claiming::route::Route;
 use crate::shared::Shared;
 
 /// The name of the stream.
-pub const STREAM: &str = "lifecycle";
+pub const STREAM: &str = append::RESERVED_STREAM;
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// An event of the feed. Its session is the object that it is about, so that each object's events are in order.

@@ -59,6 +59,7 @@ use tokio_postgres::Client;
 use crate::delivering::handler::Destination;
 use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::maintenance::rounds;
+use crate::peers::foreign_lock::{self, ForeignLocks};
 use crate::peers::lock_table::Division;
 use crate::settings::TICK;
 use crate::shared::Shared;
@@ -136,13 +137,16 @@ async fn control(
     let mut finishing: Option<JoinHandle<()>> = None;
     let mut refusals = Refusals::default();
     let mut division = Division::default();
+    let mut foreign_locks = ForeignLocks::default();
     loop {
         ticks.tick().await;
         let now = Instant::now();
         timeout(ANSWER_WITHIN, async {
             if !holds_liveness {
                 holds_liveness = worker::hold_liveness(client, worker_id, LIVENESS_WITHIN).await?;
+                foreign_lock::note_liveness(client, shared, holds_liveness).await?;
             }
+            foreign_locks.look(client).await?;
             if heartbeat_at <= now {
                 heartbeat_at = now + shared.settings.heartbeat;
                 worker::beat(

@@ -18,11 +18,13 @@
 //! | [`abandoned`] | ends the backends of connections that this worker abandoned |
 //! | [`clock`] | the clock of Postgres, for figures |
 //! | [`control`] | heartbeat, takeover, routes; starts maintenance |
+//! | [`foreign_lock`] | says who holds locks that are not his to have |
 //! | [`lock_table`] | how many lanes this worker may hold |
 
 pub mod abandoned;
 pub mod clock;
 pub mod control;
+pub mod foreign_lock;
 pub mod lock_table;
 pub mod lock_validity;
 

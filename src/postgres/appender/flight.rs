@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::group::{self, Kept};
 use super::{ANSWER_WITHIN, AppenderError, Inner};
 use crate::ErrorClass;
-use crate::append::{self, AppendError, Enqueued, NewEvent};
+use crate::append::{AppendError, Enqueued, NewEvent};
 use crate::deadline::within;
 
 /// One call's events, until it is answered.
@@ -171,7 +171,7 @@ impl Inner {
             return Flown::Failed(AppenderError::NoConnection);
         };
         let deadline = Instant::now() + ANSWER_WITHIN;
-        let appending = group::append_now(&client, events);
+        let appending = group::append(&client, events, Some(group::LOCK_TIMEOUT));
         let error = match within(&client, &self.database, deadline, appending).await {
             Ok(enqueued) => {
                 client.give_back();
@@ -197,14 +197,8 @@ impl Inner {
         let client = self.borrow().await;
         let client = client.map_err(|_| AppenderError::NoConnection)?;
         let deadline = Instant::now() + ANSWER_WITHIN;
-        let appending = async {
-            match events {
-                [event] => append::enqueue(&***client, stream, event)
-                    .await
-                    .map(|one| vec![one]),
-                events => append::enqueue_many(&***client, stream, events).await,
-            }
-        };
+        let events: Vec<_> = events.iter().map(|event| (stream, *event)).collect();
+        let appending = group::append(&client, &events, None);
         let enqueued = within(&client, &self.database, deadline, appending).await;
         if !matches!(&enqueued, Err(error) if error.is_outcome_unknown()) {
             client.give_back();

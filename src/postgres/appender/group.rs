@@ -1,4 +1,4 @@
-//! What goes to Postgres in one transaction, and does not wait there.
+//! What goes to Postgres in one transaction, and does not wait there for longer than it is told.
 
 use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::{ToSql, Type};
@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::append::{self, AppendError, Enqueued, NewEvent};
 
 const APPEND_NOW: &str = include_str!("../sql/append_now.sql");
-const NOW_TYPES: [Type; 9] = [
+const NOW_TYPES: [Type; 10] = [
     Type::TEXT,
     Type::TEXT,
     Type::TEXT,
@@ -17,13 +17,14 @@ const NOW_TYPES: [Type; 9] = [
     Type::INT2,
     Type::TEXT,
     Type::TEXT,
+    Type::TEXT,
 ];
 const APPEND_MANY_NOW: &str = include_str!("../sql/append_many_now.sql");
-const MANY_NOW_TYPES: [Type; 3] = [Type::TEXT, Type::TEXT, Type::TEXT];
+const MANY_NOW_TYPES: [Type; 4] = [Type::TEXT, Type::TEXT, Type::TEXT, Type::TEXT];
 const HELD_SESSIONS: &str = include_str!("../sql/held_sessions.sql");
 const HELD_TYPES: [Type; 2] = [Type::TEXT_ARRAY, Type::TEXT_ARRAY];
 const APPEND_GROUP: &str = include_str!("../sql/append_group.sql");
-const GROUP_TYPES: [Type; 9] = [
+const GROUP_TYPES: [Type; 10] = [
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
@@ -33,10 +34,11 @@ const GROUP_TYPES: [Type; 9] = [
     Type::INT2_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT,
+    Type::TEXT_ARRAY,
 ];
 /// How long a session is waited for that somebody else appends to. What others of this process append is in a
 /// statement that is soon over; what takes longer is somebody's open transaction, or a slow disk, and is waited for alone.
-const LOCK_TIMEOUT: &str = "50ms";
+pub const LOCK_TIMEOUT: &str = "50ms";
 
 /// A [`NewEvent`] that outlives its caller's wait.
 pub struct Kept {
@@ -47,6 +49,7 @@ pub struct Kept {
     dedupe_key: Option<String>,
     priority: i16,
     headers: Option<String>,
+    producer: Option<String>,
 }
 
 impl Kept {
@@ -59,6 +62,7 @@ impl Kept {
             dedupe_key: event.dedupe_key.map(str::to_owned),
             priority: event.priority,
             headers: event.headers.map(str::to_owned),
+            producer: event.producer.map(str::to_owned),
         }
     }
 
@@ -71,6 +75,7 @@ impl Kept {
             dedupe_key: self.dedupe_key.as_deref(),
             priority: self.priority,
             headers: self.headers.as_deref(),
+            producer: self.producer.as_deref(),
         }
     }
 }
@@ -79,20 +84,24 @@ impl Kept {
 const MANY: usize = 16;
 
 /// Appends events in one transaction: sorted by stream and session, so that two such transactions never wait for each
-/// other in a circle, and otherwise in the order given. Returns where they stand, in that order.
+/// other in a circle, and otherwise in the order given. Returns where they stand, in that order. `lock_timeout`: for how long
+/// a session is waited for; `None`: as long as the connection may.
 ///
 /// # Errors
 /// As [`append::enqueue`]; one event that is refused refuses all.
-pub async fn append_now(
+pub async fn append(
     client: &ClientWrapper,
     events: &[(&str, NewEvent<'_>)],
+    lock_timeout: Option<&str>,
 ) -> Result<Vec<Enqueued>, AppendError> {
     if let [(stream, event)] = events {
-        return append_one(client, stream, event).await.map(|one| vec![one]);
+        let appended = append_one(client, stream, event, lock_timeout).await;
+        return appended.map(|one| vec![one]);
     }
-    if events.len() >= MANY && events.iter().all(|(stream, _)| *stream == events[0].0) {
+    let origin = |(stream, event): &(&str, NewEvent<'_>)| (*stream, event.producer) == (events[0].0, events[0].1.producer);
+    if events.len() >= MANY && events.iter().all(origin) {
         let (streams, events): (Vec<&str>, Vec<NewEvent<'_>>) = events.iter().copied().unzip();
-        return append_many(client, streams[0], &events).await;
+        return append_many(client, streams[0], &events, lock_timeout).await;
     }
     let mut order: Vec<usize> = (0..events.len()).collect();
     order.sort_by_key(|&at| (events[at].0, events[at].1.session));
@@ -107,7 +116,8 @@ pub async fn append_now(
     let headers: Vec<&str> = sorted()
         .map(|event| event.headers.unwrap_or("{}"))
         .collect();
-    let parameters: [&(dyn ToSql + Sync); 9] = [
+    let producers: Vec<Option<&str>> = sorted().map(|event| event.producer).collect();
+    let parameters: [&(dyn ToSql + Sync); 10] = [
         &streams,
         &sessions,
         &event_types,
@@ -116,7 +126,8 @@ pub async fn append_now(
         &dedupe_keys,
         &priorities,
         &headers,
-        &LOCK_TIMEOUT,
+        &lock_timeout,
+        &producers,
     ];
     let asking = async {
         let statement = client
@@ -141,9 +152,10 @@ async fn append_one(
     client: &ClientWrapper,
     stream: &str,
     event: &NewEvent<'_>,
+    lock_timeout: Option<&str>,
 ) -> Result<Enqueued, AppendError> {
     let headers = event.headers.unwrap_or("{}");
-    let parameters: [&(dyn ToSql + Sync); 9] = [
+    let parameters: [&(dyn ToSql + Sync); 10] = [
         &stream,
         &event.session,
         &event.event_type,
@@ -152,7 +164,8 @@ async fn append_one(
         &event.dedupe_key,
         &event.priority,
         &headers,
-        &LOCK_TIMEOUT,
+        &lock_timeout,
+        &event.producer,
     ];
     let asking = async {
         let statement = client.prepare_typed_cached(APPEND_NOW, &NOW_TYPES).await?;
@@ -165,13 +178,15 @@ async fn append_many(
     client: &ClientWrapper,
     stream: &str,
     events: &[NewEvent<'_>],
+    lock_timeout: Option<&str>,
 ) -> Result<Vec<Enqueued>, AppendError> {
+    let producer = events.first().and_then(|event| event.producer);
     let array = append::array(events)?;
     let asking = async {
         let statement = client
             .prepare_typed_cached(APPEND_MANY_NOW, &MANY_NOW_TYPES)
             .await?;
-        let parameters: [&(dyn ToSql + Sync); 3] = [&stream, &array, &LOCK_TIMEOUT];
+        let parameters: [&(dyn ToSql + Sync); 4] = [&stream, &array, &lock_timeout, &producer];
         let rows = client.query(&statement, &parameters).await?;
         rows.iter()
             .map(append::enqueued)

@@ -7,6 +7,7 @@
 
 mod dead_letter;
 mod find;
+mod foreign_lock;
 mod lane;
 mod registry;
 mod session;
@@ -22,6 +23,7 @@ pub use dead_letter::{
     DeadLetter, DeadLetterFilter, Letter, Since, dead_letters, letters, waiting_dead_letters,
 };
 pub use find::{FindError, find_session, find_stream, find_subscription};
+pub use foreign_lock::{ForeignLock, foreign_locks};
 pub use lane::{LaneStatus, active_lanes, lanes, lanes_of_session};
 pub use registry::{RegistryEntry, RegistryFilter, TurnState, registered};
 pub use session::{SessionStatus, sessions};

@@ -13,4 +13,4 @@ LEFT JOIN LATERAL (
     ) AS s
     WHERE t.name = u.stream OFFSET 0
 ) AS s ON true
-WHERE s.session_id IS NULL OR NOT pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id))
+WHERE s.session_id IS NULL OR NOT pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))

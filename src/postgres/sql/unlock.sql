@@ -11,4 +11,4 @@ WITH forgotten AS (
         ) AS c
     ))
 )
-SELECT bool_and(pg_advisory_unlock(lanekeeper.lane_lock(u.lane_id))) FROM unnest($1::bigint[]) AS u (lane_id)
+SELECT bool_and(pg_advisory_unlock(lanekeeper.lane_lock(u.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))) FROM unnest($1::bigint[]) AS u (lane_id)

@@ -281,3 +281,38 @@ async fn a_token_whose_rate_is_none_sends_nothing() {
     assert_eq!(answer.status, 201);
     assert!(site.worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_token_is_good_for_the_engines_own_stream_or_for_another_ones_keys() {
+    let site = Site::open(&[]).await;
+    ask(&site, Method::POST, "lifecycle", None)
+        .await
+        .assert_problem(403, "forbidden");
+    let arguments = ["token", "create", "x", "--scope", "produce", "--stream", "lifecycle"];
+    let ran = run(&arguments, &[("DATABASE_URL", &site.plant.url)], "").await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lifecycle"), "{}", ran.stderr);
+
+    let (one, other) = (
+        site.token(&["one", "--scope", "produce"]).await,
+        site.token(&["other", "--scope", "produce"]).await,
+    );
+    ask(&site, Method::POST, "lifecycle", Some(&one))
+        .await
+        .assert_problem(403, "forbidden");
+    let event = |n: usize| format!(r#"{{"event_type":"a","payload":{n},"dedupe_key":"invoice {n}"}}"#);
+    let array = |count: usize| format!("[{}]", (0..count).map(event).collect::<Vec<_>>().join(","));
+    // Alone, among others, and as many as go by the bulk function.
+    for (session, body) in [("a", event(99)), ("b", array(3)), ("c", array(20))] {
+        let body = body.replace("invoice", session);
+        let post = async |token: &str| {
+            let request = site.events(Method::POST, "runs", session).bearer_auth(token);
+            request.body(body.clone()).send().await.unwrap().status().as_u16()
+        };
+        assert_eq!(post(&one).await, 201, "{session}");
+        assert_eq!(post(&one).await, 200, "{session}: its own keys");
+        assert_eq!(post(&other).await, 201, "{session}: keys of another");
+    }
+    assert_eq!(site.logged_events().await, 2 * (1 + 3 + 20));
+    assert!(site.worker.stop().await.success());
+}

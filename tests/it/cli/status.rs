@@ -36,6 +36,8 @@ async fn hold(db: &TestDb, lane_id: i64) -> tokio_postgres::Client {
              VALUES (7, pg_backend_pid(), now(), gen_random_uuid());
              INSERT INTO lanekeeper.worker (worker_id, version, started_at, host, pid, release, state)
              VALUES (7, 1, now(), 'node-a', 42, '0.1.0', 'running');
+             INSERT INTO lanekeeper.claim (connection_id, claim_id, lane_ids, versions, crashes)
+             SELECT connection_id, 1, '{{{lane_id}}}', '{{0}}', '{{0}}' FROM lanekeeper.lane_connection;
              SELECT pg_advisory_lock(lanekeeper.lane_lock({lane_id}))"
         ))
         .await

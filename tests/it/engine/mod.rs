@@ -11,6 +11,7 @@ mod exhausted_order;
 mod exhaustion;
 mod failures;
 mod filters;
+mod foreign_locks;
 mod frozen_plan;
 mod gathered;
 mod handlers;
