@@ -39,6 +39,17 @@ CREATE TABLE lanekeeper.lock_secret (
 );
 REVOKE ALL ON lanekeeper.lock_secret FROM PUBLIC;
 INSERT INTO lanekeeper.lock_secret DEFAULT VALUES;
+-- The release whose functions and views the database has: one that is older would put its own back. One row.
+CREATE TABLE lanekeeper.schema_release (
+    single      boolean PRIMARY KEY DEFAULT true,
+    -- Major, minor and patch.
+    release     int[] NOT NULL,
+    -- SHA-256 over all of its files.
+    digest      text NOT NULL,
+    migrated_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT one_row CHECK (single),
+    CONSTRAINT release_has_three_numbers CHECK (cardinality(release) = 3)
+);
 
 -- A family of sessions with shared defaults. Few rows, changed only by `apply`.
 CREATE TABLE lanekeeper.stream (
@@ -340,6 +351,27 @@ CREATE TABLE lanekeeper.worker (
     CONSTRAINT state_is_known CHECK (state IN ('running', 'draining'))
 );
 CREATE SEQUENCE lanekeeper.worker_id;
+
+-- What each worker last said of each subscription that is in force. Written by the worker's control connection, and only
+-- where it changes: never by a delivery. A report counts while its worker's heartbeat does; whoever removes a worker's row
+-- removes its reports.
+CREATE TABLE lanekeeper.subscription_report (
+    worker_id       bigint NOT NULL,
+    subscription_id int NOT NULL,
+    -- The subscription's, as the worker has it.
+    version         bigint NOT NULL,
+    -- delivering: the worker claims its lanes. refused: it cannot make the destination. circuit_open: it sends nothing but
+    -- probes, because the destination failed several sessions in a row.
+    state           text NOT NULL,
+    reason          text,
+    -- In this state since.
+    since           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (worker_id, subscription_id),
+    CONSTRAINT reported_state_is_known CHECK (state IN ('delivering', 'refused', 'circuit_open')),
+    CONSTRAINT reason_unless_delivering CHECK ((state = 'delivering') = (reason IS NULL)),
+    CONSTRAINT reason_is_bounded CHECK (octet_length(reason) <= 4096)
+);
+CREATE INDEX subscription_report_by_subscription ON lanekeeper.subscription_report (subscription_id);
 
 -- One row, which is gone after a crash of the server and on a promoted standby: unlogged tables are
 -- emptied then. Connections remember it, so that a death of the server is not taken for a worker's.

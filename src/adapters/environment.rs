@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lanekeeper_core::memory::{Memory, ProcessMemory};
+use lanekeeper_core::network::PrivateTargets;
 use thiserror::Error;
 
 use super::file_system;
@@ -15,8 +16,8 @@ use super::file_system;
 /// The worker's side of an adapter's settings.
 #[derive(Clone)]
 pub struct Environment {
-    /// Whether a webhook may reach loopback, private and link-local addresses.
-    pub allow_private_targets: bool,
+    /// Which loopback, private and link-local addresses deliveries may reach.
+    pub allow_private_targets: PrivateTargets,
     variables: Arc<Variables>,
     memory: Arc<dyn Memory>,
     /// The files that secrets were read from, by all copies.
@@ -85,9 +86,9 @@ pub enum SecretError {
 
 impl Environment {
     /// Looks secrets up in the environment of this process, at every build anew.
-    pub fn of_process(allow_private_targets: bool) -> Self {
+    pub fn of_process(allow_private_targets: impl Into<PrivateTargets>) -> Self {
         Self {
-            allow_private_targets,
+            allow_private_targets: allow_private_targets.into(),
             variables: Arc::new(Variables::Process),
             memory: Arc::new(ProcessMemory::default()),
             marks: Arc::default(),
@@ -96,12 +97,12 @@ impl Environment {
 
     /// Looks secrets up in `variables` instead, for embedding programs and tests.
     pub fn with_variables<K: Into<String>, V: Into<String>>(
-        allow_private_targets: bool,
+        allow_private_targets: impl Into<PrivateTargets>,
         variables: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
         let variables = variables.into_iter().map(|(k, v)| (k.into(), v.into()));
         Self {
-            allow_private_targets,
+            allow_private_targets: allow_private_targets.into(),
             variables: Arc::new(Variables::Given(variables.collect())),
             memory: Arc::new(ProcessMemory::default()),
             marks: Arc::default(),

@@ -5,12 +5,13 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use lanekeeper_core::adapter::Server;
+use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::observed::Cause;
 use reqwest::{Client, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-use super::target::{self, PublicResolver};
+use super::target::{self, FilteringResolver};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -25,18 +26,17 @@ const DRAINED_BYTES: usize = 64 * 1024;
 pub(super) const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Refuses a URL whose host is an address that is not public; names are judged when they are resolved.
-pub(super) fn refuse_private(url: &Url, private: bool) -> Result<(), String> {
-    match target::private_literal(url).filter(|_| !private) {
+pub(super) fn refuse_private(url: &Url, private: &PrivateTargets) -> Result<(), String> {
+    match target::refused_literal(url, private) {
         None => Ok(()),
         Some(address) => Err(format!(
-            "{address} is not a public address, and the worker's configuration does not allow \
-             private targets"
+            "{address} is not a public address, and worker.allow_private_targets does not allow it"
         )),
     }
 }
 
 /// The client for one server.
-pub(super) fn client(url: &Url, private: bool) -> reqwest::Result<Client> {
+pub(super) fn client(url: &Url, private: &PrivateTargets) -> reqwest::Result<Client> {
     // An error means that the embedding program has chosen a provider already: it is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut client = Client::builder()
@@ -50,8 +50,8 @@ pub(super) fn client(url: &Url, private: bool) -> reqwest::Result<Client> {
         // Without redirects no certificate is ever looked at: an image without any will do.
         client = client.tls_certs_only([]);
     }
-    if !private {
-        client = client.dns_resolver(PublicResolver);
+    if *private != PrivateTargets::All {
+        client = client.dns_resolver(FilteringResolver::new(private.clone()));
     }
     client.build()
 }

@@ -1,4 +1,4 @@
-//! Which addresses a webhook may reach.
+//! Which addresses a webhook may reach: public ones, and those private ones that the operator allows.
 //!
 //! A subscription's URL must not become a way into the network that the worker runs in: cloud
 //! metadata, databases, other tenants. The judgement falls on the address that is about to be
@@ -7,7 +7,9 @@
 //! judged when the adapter is built.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
+use lanekeeper_core::network::PrivateTargets;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 use url::{Host, Url};
@@ -72,43 +74,67 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// The address that the URL names literally, if it names one that is not public.
-pub(super) fn private_literal(url: &Url) -> Option<IpAddr> {
+/// Whether a delivery may go to `address`. As for [`is_public`], an IPv6 address that carries an IPv4 one is judged by the
+/// latter: a network of the operator's list that contains the former says nothing.
+fn may_reach(address: IpAddr, private: &PrivateTargets) -> bool {
+    let reached = match address {
+        IpAddr::V6(six) => embedded(six).map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    };
+    is_public(reached) || private.allow(reached)
+}
+
+/// The address that the URL names literally, if it names one that may not be reached.
+pub(super) fn refused_literal(url: &Url, private: &PrivateTargets) -> Option<IpAddr> {
     let address = match url.host()? {
         Host::Ipv4(address) => IpAddr::V4(address),
         Host::Ipv6(address) => IpAddr::V6(address),
         Host::Domain(_) => return None,
     };
-    (!is_public(address)).then_some(address)
+    (!may_reach(address, private)).then_some(address)
 }
 
-/// Resolves names to their public addresses only.
-pub(super) struct PublicResolver;
+/// Resolves names to those of their addresses that may be reached.
+pub(super) struct FilteringResolver {
+    private: Arc<PrivateTargets>,
+}
+
+impl FilteringResolver {
+    pub(super) fn new(private: PrivateTargets) -> Self {
+        let private = Arc::new(private);
+        Self { private }
+    }
+}
 
 #[derive(Debug, Error)]
 #[error(
-    "{host} resolves to no public address (only to {addresses:?}); private targets are refused \
-     unless the worker's configuration allows them"
+    "{host} resolves to no public address (only to {addresses:?}), and worker.allow_private_targets does not \
+     allow those"
 )]
 pub(super) struct Refused {
     host: String,
     addresses: Vec<IpAddr>,
 }
 
-impl Resolve for PublicResolver {
+impl Resolve for FilteringResolver {
     fn resolve(&self, name: Name) -> Resolving {
+        let private = Arc::clone(&self.private);
         Box::pin(async move {
             // The port is a placeholder: the connector sets the one of the URL.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let public = keep_public(name.as_str(), found)?;
-            Ok(Box::new(public.into_iter()) as Addrs)
+            let kept = keep_reachable(name.as_str(), found, &private)?;
+            Ok(Box::new(kept.into_iter()) as Addrs)
         })
     }
 }
 
-fn keep_public(host: &str, mut found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refused> {
+fn keep_reachable(
+    host: &str,
+    mut found: Vec<SocketAddr>,
+    private: &PrivateTargets,
+) -> Result<Vec<SocketAddr>, Refused> {
     let addresses = found.iter().map(SocketAddr::ip).collect();
-    found.retain(|address| is_public(address.ip()));
+    found.retain(|address| may_reach(address.ip(), private));
     if found.is_empty() {
         let host = host.to_owned();
         return Err(Refused { host, addresses });
@@ -156,7 +182,7 @@ mod tests {
             .split_whitespace()
         {
             assert!(
-                private_literal(&Url::parse(url).unwrap()).is_some(),
+                refused_literal(&Url::parse(url).unwrap(), &PrivateTargets::None).is_some(),
                 "{url}"
             );
         }
@@ -166,7 +192,7 @@ mod tests {
             "http://localhost/",
         ] {
             assert!(
-                private_literal(&Url::parse(url).unwrap()).is_none(),
+                refused_literal(&Url::parse(url).unwrap(), &PrivateTargets::None).is_none(),
                 "{url}"
             );
         }
@@ -177,14 +203,45 @@ mod tests {
         let address = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
         let mixed = vec![address("10.0.0.1"), address("1.1.1.1")];
         assert_eq!(
-            keep_public("mixed.example", mixed).unwrap(),
+            keep_reachable("mixed.example", mixed, &PrivateTargets::None).unwrap(),
             [address("1.1.1.1")]
         );
-        let refused = keep_public("inner.example", vec![address("10.0.0.1")]).unwrap_err();
+        let inner = vec![address("10.0.0.1")];
+        let refused = keep_reachable("inner.example", inner, &PrivateTargets::None).unwrap_err();
         assert!(
             refused
                 .to_string()
                 .starts_with("inner.example resolves to no public address")
         );
+    }
+
+    #[test]
+    fn of_private_addresses_those_of_the_allowed_networks_are_reached_and_no_other() {
+        let networks = ["10.20.0.0/16", "fd12::/16", "2002::/16"];
+        let networks = networks.map(|text| text.parse().unwrap()).to_vec();
+        let private = PrivateTargets::Networks(networks);
+        for allowed in "10.20.3.4 fd12::1 ::ffff:10.20.0.1 64:ff9b::10.20.0.1 1.1.1.1".split(' ') {
+            assert!(may_reach(allowed.parse().unwrap(), &private), "{allowed}");
+        }
+        // The last ones carry addresses that no network contains: metadata and loopback.
+        for refused in "10.21.0.1 fd13::1 127.0.0.1 169.254.169.254 ::1 ::ffff:169.254.169.254 \
+             2002:a9fe:a9fe:: 2002:7f00:1::1"
+            .split_whitespace()
+        {
+            assert!(!may_reach(refused.parse().unwrap(), &private), "{refused}");
+        }
+        let address = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
+        // A name that answers with the allowed one and another, as rebinding does.
+        let found = vec![address("10.20.0.1"), address("169.254.169.254")];
+        assert_eq!(
+            keep_reachable("inner.example", found, &private).unwrap(),
+            [address("10.20.0.1")]
+        );
+        let url = |text: &str| Url::parse(text).unwrap();
+        assert_eq!(
+            refused_literal(&url("http://10.20.1.1:8080/hooks"), &private),
+            None
+        );
+        assert!(refused_literal(&url("http://[::ffff:127.0.0.1]/"), &private).is_some());
     }
 }

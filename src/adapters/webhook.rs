@@ -58,7 +58,7 @@ impl Webhook {
             secret_env,
             timeout,
         } = Checked::read(settings)?;
-        let private = environment.allow_private_targets;
+        let private = &environment.allow_private_targets;
         http::refuse_private(&url, private)
             .map_err(|reason| SettingsError::invalid(KIND, "url", reason))?;
         let signer = secret_env

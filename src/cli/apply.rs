@@ -1,4 +1,7 @@
-//! `lanekeeper apply`: brings the subscriptions to what a file says, and prints the difference.
+//! `lanekeeper apply`: brings the subscriptions to what a file says, prints the difference, and says what the running
+//! workers refuse of it.
+
+mod refusal;
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -6,12 +9,13 @@ use std::process::ExitCode;
 
 use lanekeeper_config::Config;
 use lanekeeper_core::subscription::{Change, ChangeKind, Target};
-use lanekeeper_postgres::subscription::{self, ApplyError, Backfill};
+use lanekeeper_postgres::subscription::{self, Applied, ApplyError, Backfill};
 use lanekeeper_subscription::SubscriptionFile;
 use serde_json::Value;
 use tokio_postgres::Client;
 
 use super::Failure;
+use super::delivery;
 use super::output::{self, Output, OutputArgs};
 
 /// Sessions that get a lane in one transaction, which holds an append lock on each.
@@ -20,6 +24,9 @@ const SESSIONS_AT_ONCE: i32 = 200;
 /// Bring the subscriptions to what a file says; safe to run again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Workers that run take it up within a second: what they refuse, as for want of a secret, is said on
+standard error.
+
 The file:
   [subscription.audit]
   stream     = \"hooks\"
@@ -51,7 +58,11 @@ pub struct Args {
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let file = load(&args.file)?;
     let mut client = super::connect(config).await?;
-    bring(&mut client, &file, &args).await
+    let applied = bring(&mut client, &file, &args).await?;
+    if !args.dry_run {
+        refusal::warn(&client, &applied.changes, delivery::frozen_after(config)).await?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The file as it was read and checked, before anything is changed.
@@ -80,7 +91,7 @@ async fn bring(
     client: &mut Client,
     file: &SubscriptionFile,
     args: &Args,
-) -> Result<ExitCode, Failure> {
+) -> Result<Applied, Failure> {
     let applied = subscription::apply(client, args.dry_run, |current| {
         file.plan(current, args.prune)
     })
@@ -111,7 +122,7 @@ async fn bring(
     for backfill in &applied.backfills {
         add_lanes(client, backfill).await?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(applied)
 }
 
 fn read(path: &Path) -> Result<(String, String), Failure> {

@@ -1,13 +1,19 @@
-//! `lanekeeper breaker`: the destinations that are left alone because they fail, as Redis has them.
+//! `lanekeeper breaker`: the destinations that are left alone because they fail, as the workers report them, and as Redis
+//! has them where there is one.
+
+mod row;
 
 use std::process::ExitCode;
 
 use lanekeeper_config::Config;
 use lanekeeper_limit as limit;
-use lanekeeper_limit::{CircuitView, LinkError, RedisSettings};
+use lanekeeper_limit::LinkError;
+use lanekeeper_postgres::{inspect, subscription};
 use serde::Serialize;
 
+use self::row::Row;
 use super::Failure;
+use super::delivery;
 use super::output::{self, Output, OutputArgs};
 
 /// List destinations that fail, and try one again at once
@@ -26,7 +32,8 @@ enum Command {
 /// List the destinations that failed of late, and those whose circuit is open
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Needs REDIS_URL: without Redis each worker has breakers of its own, and says in its log what they do.
+Open circuits are those that running workers report, with the subscriptions and the reason. With
+REDIS_URL there are also destinations that failed of late, and the time of the next probe.
 
 Example:
   lanekeeper breaker list")]
@@ -38,7 +45,8 @@ struct ListArgs {
 /// Close a circuit: its events are delivered again at once
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The workers know it within a second. It opens again if the destination still fails.
+Needs REDIS_URL, over which workers share their circuits; they know it within a second. It opens
+again if the destination still fails.
 
 Example:
   lanekeeper breaker reset 'webhook https://example.com 1f2e3d4c5b6a'")]
@@ -54,30 +62,6 @@ struct ResetArgs {
 struct NoRedis;
 
 #[derive(Serialize)]
-struct Row<'a> {
-    destination: &'a str,
-    /// open | failing
-    state: &'static str,
-    open_s: Option<f64>,
-    next_probe_s: Option<f64>,
-}
-
-impl<'a> From<&'a CircuitView> for Row<'a> {
-    fn from(view: &'a CircuitView) -> Self {
-        Self {
-            destination: &view.destination,
-            state: if view.open.is_some() {
-                "open"
-            } else {
-                "failing"
-            },
-            open_s: view.open.map(|_| view.since.as_secs_f64()),
-            next_probe_s: view.open.map(|open| open.as_secs_f64()),
-        }
-    }
-}
-
-#[derive(Serialize)]
 struct Reset<'a> {
     destination: &'a str,
     /// False where it was closed already.
@@ -85,41 +69,78 @@ struct Reset<'a> {
 }
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
-    let settings = config.redis.settings().ok_or_else(|| {
-        Failure::usage(NoRedis).advise("set REDIS_URL; without it see the workers' logs")
-    })?;
     match args.command {
-        Command::List(args) => list(args.output.output, &settings).await,
-        Command::Reset(args) => reset(&args, &settings).await,
+        Command::List(args) => list(args.output.output, config).await,
+        Command::Reset(args) => reset(&args, config).await,
     }
 }
 
-async fn list(form: Output, settings: &RedisSettings) -> Result<ExitCode, Failure> {
-    let circuits = limit::circuits(settings).await.map_err(away)?;
-    let rows: Vec<Row> = circuits.iter().map(Row::from).collect();
+async fn list(form: Output, config: &Config) -> Result<ExitCode, Failure> {
+    let shared = match config.redis.settings() {
+        Some(settings) => Some(limit::circuits(&settings).await.map_err(away)),
+        None => None,
+    };
+    let reported = reported(config).await;
+    let rows = match (shared, reported) {
+        (Some(Ok(shared)), Ok(reported)) => row::merge(&shared, reported),
+        (None, reported) => reported?,
+        // One of the two is better than nothing.
+        (Some(Err(failure)), Ok(reported)) => {
+            tell("what Redis knows is left out", &failure);
+            reported
+        }
+        (Some(Ok(shared)), Err(failure)) => {
+            tell("what workers report is left out", &failure);
+            row::merge(&shared, Vec::new())
+        }
+        (Some(Err(failure)), Err(_)) => return Err(failure),
+    };
     match form {
         Output::Json => rows.iter().try_for_each(output::json_line)?,
         Output::Text if rows.is_empty() => output::note("no destination failed of late"),
         Output::Text => output::table(
-            ["DESTINATION", "STATE", "OPEN FOR", "NEXT PROBE IN"],
-            &rows.iter().map(cells).collect::<Vec<_>>(),
+            [
+                "DESTINATION",
+                "STATE",
+                "OPEN FOR",
+                "NEXT PROBE IN",
+                "SUBSCRIPTIONS",
+                "REASON",
+            ],
+            &rows.iter().map(Row::cells).collect::<Vec<_>>(),
         )?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn cells(row: &Row) -> [String; 4] {
-    [
-        row.destination.to_owned(),
-        row.state.to_owned(),
-        output::or_dash(row.open_s.map(output::age)),
-        output::or_dash(row.next_probe_s.map(output::age)),
-    ]
+fn tell(what: &str, failure: &Failure) {
+    if let Some(text) = failure.text() {
+        output::note(format!("{what}: {text}"));
+    }
 }
 
-async fn reset(args: &ResetArgs, settings: &RedisSettings) -> Result<ExitCode, Failure> {
+/// The open circuits, as the workers that live report them.
+async fn reported(config: &Config) -> Result<Vec<Row>, Failure> {
+    let mut client = super::connect(config).await?;
+    let reading = inspect::begin(&mut client).await?;
+    let subscriptions = subscription::load(&reading).await?;
+    let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
+    drop(reading);
+    let in_force = subscriptions.iter().filter(|it| !it.removed);
+    Ok(row::of_reports(in_force.map(|it| {
+        let delivery = deliveries.of(it.id, it.paused);
+        (it.place(), &*it.name, delivery)
+    })))
+}
+
+async fn reset(args: &ResetArgs, config: &Config) -> Result<ExitCode, Failure> {
+    let settings = config.redis.settings().ok_or_else(|| {
+        Failure::usage(NoRedis).advise(
+            "set REDIS_URL; without it each worker probes its destinations every few seconds",
+        )
+    })?;
     let destination = &args.destination;
-    let changed = limit::close(settings, destination).await.map_err(away)?;
+    let changed = limit::close(&settings, destination).await.map_err(away)?;
     match args.output.output {
         Output::Json => output::json_line(&Reset {
             destination,

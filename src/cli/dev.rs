@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use lanekeeper_config::Config;
+use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_dev::{Data, DevError, Options, Postgres, default_data_dir};
 use lanekeeper_postgres as store;
 use lanekeeper_postgres::Database;
@@ -150,7 +151,7 @@ async fn serve(
     let database = postgres.url().parse().map_err(Failure::failed)?;
     let mut config = config.clone();
     // On one machine the destinations are on it too.
-    config.worker.allow_private_targets = true;
+    config.worker.allow_private_targets = PrivateTargets::All;
     config.http.allow_unauthenticated = true;
     let serving = Serving::start(&config, database, telemetry).await?;
     output::line(format!("worker        http://{}", serving.address))?;

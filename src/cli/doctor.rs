@@ -1,21 +1,25 @@
 //! `lanekeeper doctor`: looks at everything that delivery depends on, and says what to do.
 //!
-//! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity`,
-//! `delivery` and `redis`, a topic each.
+//! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity`, `delivery`, `report`,
+//! `lanes` and `redis`, a topic each. Whether a subscription is delivered is the workers' to say: this process may have
+//! other secrets and reach other addresses.
 
 mod capacity;
 mod check;
 mod delivery;
+mod lanes;
 mod redis;
+mod report;
 mod server;
 
+use std::iter;
 use std::process::ExitCode;
 
-use lanekeeper_adapters::Environment;
 use lanekeeper_config::Config;
 use lanekeeper_core::error::chain;
 use lanekeeper_limit as limit;
 use lanekeeper_postgres::connect::{self, ConnectError};
+use lanekeeper_postgres::inspect::LANES_LOOKED_AT;
 use lanekeeper_postgres::lane_connection::{self, OpenError};
 use lanekeeper_postgres::migrate::difference::{Difference, State};
 use lanekeeper_postgres::migrate::{self, MigrateError};
@@ -34,8 +38,8 @@ const FOREIGN_LOCKS: i64 = 5;
 /// Check the database, the workers and the subscriptions, and say what to do
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each line is a check: ok, warn or fail. The exit code is 1 where one failed. Secrets are looked for
-in this process's environment: run it where the workers run.
+Each line is a check: ok, warn or fail. The exit code is 1 where one failed. Whether subscriptions
+are delivered is what the running workers report, with the reason where they do not.
 
 Examples:
   lanekeeper doctor
@@ -99,11 +103,22 @@ async fn examine(
         let workers = inspect::workers(&reading, LIMIT).await?;
         let subscriptions = inspect::subscriptions(&reading, LIMIT).await?;
         let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
+        let deliveries =
+            inspect::deliveries(&reading, super::delivery::frozen_after(config)).await?;
+        let status = inspect::status(&reading, LIMIT, LANES_LOOKED_AT, iter::empty()).await?;
+        let mut ids = inspect::active_lanes(&reading, None, true, LIMIT).await?;
+        ids.extend(inspect::active_lanes(&reading, None, false, LIMIT).await?);
+        ids.sort_unstable();
+        ids.dedup();
+        let active = inspect::lanes(&reading, &ids).await?;
         drop(reading);
         checks.push(delivery::workers(&workers, &config.worker));
         checks.push(delivery::foreign_locks(&foreign_locks));
-        let environment = Environment::of_process(config.worker.allow_private_targets);
-        checks.extend(delivery::subscriptions(&subscriptions, &environment));
+        checks.extend(delivery::subscriptions(&subscriptions));
+        checks.extend(report::deliveries(&subscriptions, &deliveries));
+        checks.extend(lanes::failing(&active));
+        checks.extend(lanes::parked(&status));
+        checks.extend(lanes::dead_letters(&status));
         limited = delivery::limited(&subscriptions);
         if args.replicas.is_none() {
             replicas = i64::try_from(workers.len()).unwrap_or(i64::MAX).max(1);

@@ -9,6 +9,7 @@ pub mod breaker;
 pub mod config;
 mod connection;
 pub mod dead;
+mod delivery;
 pub mod demo;
 pub mod dev;
 pub mod doctor;

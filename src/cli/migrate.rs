@@ -21,6 +21,9 @@ pub struct Args {
     /// Change nothing: list what differs from this release, and exit with 1 where something does
     #[arg(long)]
     pub check: bool,
+    /// Replace a newer release's functions by this older release's, on the way back to it; tables stay as they are
+    #[arg(long, conflicts_with = "check")]
+    pub put_back: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -40,9 +43,11 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         let differences = migrate::check(&mut client).await.map_err(Failure::failed)?;
         return list(&differences, args.output.output);
     }
-    let report = migrate::migrate(&mut client)
-        .await
-        .map_err(Failure::failed)?;
+    let migrated = match args.put_back {
+        true => migrate::put_back(&mut client).await,
+        false => migrate::migrate(&mut client).await,
+    };
+    let report = migrated.map_err(Failure::failed)?;
     match args.output.output {
         Output::Json => output::json_line(&Line {
             from: report.from,

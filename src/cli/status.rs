@@ -7,10 +7,11 @@ use std::iter;
 use std::process::ExitCode;
 
 use lanekeeper_config::Config;
-use lanekeeper_postgres::inspect::{self, ForeignLock, SubscriptionStatus, WorkerStatus};
+use lanekeeper_postgres::inspect::{self, Delivery, ForeignLock, SubscriptionStatus, WorkerStatus};
 use serde::Serialize;
 
 use super::Failure;
+use super::delivery;
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
@@ -21,6 +22,10 @@ Lanes are counted by state: idle (nothing to deliver), ready (waiting for a work
 delivered), blocked (tried again later), parked (waiting for an operator). Per subscription, 5000
 lanes that have something to do are looked at and 100000 in all are counted: beyond that, + marks a
 lower bound and ~ an approximate figure. BEHIND counts events that a filter will leave out too.
+
+STATE is what the running workers report of the subscription: delivering, refused (no worker can make
+its destination), circuit open (the destination fails, and is only probed), not reported, or no
+worker. The reasons stand below the table.
 
 Examples:
   lanekeeper status
@@ -35,7 +40,7 @@ pub struct Args {
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line<'a> {
-    Subscription(&'a SubscriptionStatus),
+    Subscription(&'a Reported),
     Worker(&'a WorkerStatus),
     #[serde(rename = "foreign_lock")]
     ForeignLock(&'a ForeignLock),
@@ -43,11 +48,18 @@ enum Line<'a> {
 
 /// Backends with locks that are not theirs to have: enough to see who it is.
 const FOREIGN_LOCKS: i64 = 5;
+/// A subscription, and what the workers say of it.
+#[derive(Serialize)]
+struct Reported {
+    #[serde(flatten)]
+    status: SubscriptionStatus,
+    delivery: Delivery,
+}
 
 pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
     let reading = inspect::begin(&mut client).await?;
-    let mut subscriptions = inspect::status(
+    let subscriptions = inspect::status(
         &reading,
         args.limit.to_ask_for(),
         inspect::LANES_LOOKED_AT,
@@ -56,7 +68,13 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     .await?;
     let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
     let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
+    let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
     drop(reading);
+    let report = |status: SubscriptionStatus| Reported {
+        delivery: deliveries.of(status.subscription_id, status.paused_at.is_some()),
+        status,
+    };
+    let mut subscriptions: Vec<Reported> = subscriptions.into_iter().map(report).collect();
     args.limit.cut(&mut subscriptions);
     args.limit.cut(&mut workers);
     match args.output.output {
@@ -81,7 +99,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(subscriptions: &[SubscriptionStatus], workers: &[WorkerStatus]) -> Result<(), Failure> {
+fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Failure> {
     if !subscriptions.is_empty() {
         let rows: Vec<_> = subscriptions.iter().map(subscription_row).collect();
         output::table(
@@ -100,6 +118,12 @@ fn print(subscriptions: &[SubscriptionStatus], workers: &[WorkerStatus]) -> Resu
             ],
             &rows,
         )?;
+        for one in subscriptions {
+            for reason in delivery::reasons(&one.delivery) {
+                let name = &one.status.subscription;
+                output::line(output::plain(&format!("{name}: {reason}")))?;
+            }
+        }
     }
     if !workers.is_empty() {
         if !subscriptions.is_empty() {
@@ -116,12 +140,10 @@ fn print(subscriptions: &[SubscriptionStatus], workers: &[WorkerStatus]) -> Resu
     Ok(())
 }
 
-fn subscription_row(status: &SubscriptionStatus) -> [String; 11] {
+fn subscription_row(one: &Reported) -> [String; 11] {
+    let status = &one.status;
     let bound = |count: i64, partial| format!("{count}{}", if partial { "+" } else { "" });
-    let state = match &status.pause_reason {
-        Some(reason) => format!("paused ({})", output::short(reason, 30)),
-        None => "running".to_owned(),
-    };
+    let state = delivery::cell(&one.delivery, status.pause_reason.as_deref());
     let partial = status.partial;
     [
         status.subscription.clone(),
@@ -138,7 +160,7 @@ fn subscription_row(status: &SubscriptionStatus) -> [String; 11] {
         bound(status.lanes.parked, partial),
         bound(status.behind, partial),
         or_dash(status.oldest_undelivered_age_s.map(output::age)),
-        status.dead_letters.to_string(),
+        status.dead_letters_text(),
     ]
 }
 

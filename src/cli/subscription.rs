@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use lanekeeper_config::Config;
-use lanekeeper_postgres::inspect::{self, SubscriptionSummary};
+use lanekeeper_postgres::inspect::{self, Delivery, SubscriptionSummary};
 use lanekeeper_postgres::operate;
 use serde::Serialize;
 
 use super::Failure;
+use super::delivery;
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs};
 
@@ -28,6 +29,9 @@ enum Command {
 /// List the subscriptions; `apply` adds, changes and removes them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+STATE is what the running workers report, REASON why one of them does not deliver it, or why it is
+paused. With --output json each worker's report is listed.
+
 Example:
   lanekeeper subscription list --output json")]
 struct ListArgs {
@@ -66,6 +70,14 @@ struct ResumeArgs {
     output: OutputArgs,
 }
 
+/// A subscription, and what the workers say of it.
+#[derive(Serialize)]
+struct Reported {
+    #[serde(flatten)]
+    summary: SubscriptionSummary,
+    delivery: Delivery,
+}
+
 #[derive(Serialize)]
 struct Changed<'a> {
     subscription: &'a str,
@@ -88,8 +100,14 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
 async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
     let reading = inspect::begin(&mut client).await?;
-    let mut subscriptions = inspect::subscriptions(&reading, args.limit.to_ask_for()).await?;
+    let subscriptions = inspect::subscriptions(&reading, args.limit.to_ask_for()).await?;
+    let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
     drop(reading);
+    let report = |summary: SubscriptionSummary| Reported {
+        delivery: deliveries.of(summary.subscription_id, summary.paused_at.is_some()),
+        summary,
+    };
+    let mut subscriptions: Vec<Reported> = subscriptions.into_iter().map(report).collect();
     args.limit.cut(&mut subscriptions);
     match args.output.output {
         Output::Json => subscriptions.iter().try_for_each(output::json_line)?,
@@ -111,22 +129,25 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(subscription: &SubscriptionSummary) -> [String; 6] {
+fn row(one: &Reported) -> [String; 6] {
+    let subscription = &one.summary;
     let events = match &subscription.events {
         Some(events) => output::short(&events.join(","), 50),
         None => "all".to_owned(),
     };
     let state = match subscription.paused_at {
         Some(at) => format!("paused at {}", output::time(at)),
-        None => "running".to_owned(),
+        None => delivery::cell(&one.delivery, None),
     };
+    let reason = subscription.pause_reason.clone();
+    let reason = reason.or_else(|| one.delivery.reason.clone());
     [
         subscription.subscription.clone(),
         subscription.stream.clone(),
         subscription.adapter.clone(),
         events,
         state,
-        output::or_dash(subscription.pause_reason.clone()),
+        output::or_dash(reason.map(|reason| output::short(&reason, 200))),
     ]
 }
 

@@ -154,7 +154,7 @@ impl Serving {
         let spooled_to = database.clone();
         let database_of_requests = database.with(http::events::bound_waits);
         let sent_messages = Arc::new(SentMessages::default());
-        let environment = Environment::of_process(config.worker.allow_private_targets);
+        let environment = Environment::of_process(config.worker.allow_private_targets.clone());
         let adapters = Adapters {
             environment: environment.with_memory(Arc::clone(&sent_messages) as Arc<dyn Memory>),
             sent_messages,

@@ -94,6 +94,7 @@ fn unit(name: &str, kind: Kind) -> &'static str {
         Kind::Number => "number",
         Kind::Flag => "true or false",
         Kind::List => "list",
+        Kind::FlagOrList => "true, false or a list",
         Kind::Text => "text",
     }
 }

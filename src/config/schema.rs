@@ -16,6 +16,9 @@ use super::settings::Config;
 /// Keys whose values are never shown and may be given as the path of a file.
 const SECRETS: [&str; 3] = ["database.url", "database.password", "redis.url"];
 
+/// Keys of lists that `true` and `false` stand for too: everything and nothing.
+const FLAGS_OR_LISTS: [&str; 1] = ["worker.allow_private_targets"];
+
 pub(super) fn is_secret(key: &str) -> bool {
     SECRETS.contains(&key)
 }
@@ -35,6 +38,7 @@ pub(super) enum Kind {
     Number,
     Flag,
     List,
+    FlagOrList,
 }
 
 /// The known keys, as `section.key`.
@@ -48,6 +52,7 @@ impl Schema {
             .into_iter()
             .map(|(key, default)| {
                 let kind = match default {
+                    _ if FLAGS_OR_LISTS.contains(&&*key) => Kind::FlagOrList,
                     Value::Bool(..) => Kind::Flag,
                     Value::Num(..) => Kind::Number,
                     Value::Array(..) => Kind::List,
@@ -110,6 +115,10 @@ impl Kind {
                 "false" | "0" => Ok(Value::from(false)),
                 _ => Err("must be true or false".to_owned()),
             },
+            Self::FlagOrList => match Self::Flag.read_text(text) {
+                Ok(flag) => Ok(flag),
+                Err(_) => Self::List.read_text(text),
+            },
             Self::List => Ok(text
                 .split(',')
                 .map(str::trim)
@@ -123,7 +132,7 @@ impl Kind {
     /// Reads a value of the file.
     pub(super) fn read_toml(self, value: &DeValue<'_>) -> Result<Value, String> {
         match (self, value) {
-            (Self::List, DeValue::Array(entries)) => entries
+            (Self::List | Self::FlagOrList, DeValue::Array(entries)) => entries
                 .iter()
                 .map(|entry| Self::Text.read_toml(entry.get_ref()))
                 .collect::<Result<Vec<_>, _>>()
@@ -133,10 +142,13 @@ impl Kind {
             (Self::Text | Self::Number, DeValue::Integer(digits)) if digits.radix() == 10 => {
                 self.read_text(digits.as_str())
             }
-            (Self::Flag, DeValue::Boolean(flag)) => Ok(Value::from(*flag)),
+            (Self::Flag | Self::FlagOrList, DeValue::Boolean(flag)) => Ok(Value::from(*flag)),
             (Self::Text, other) => Err(format!("must be text, but is a {}", other.type_str())),
             (Self::Number, _) => Err("must be a whole number, 0 or more".to_owned()),
             (Self::Flag, _) => Err("must be true or false".to_owned()),
+            (Self::FlagOrList, _) => {
+                Err("must be true, false or a list, such as [\"a\", \"b\"]".to_owned())
+            }
         }
     }
 }
@@ -173,8 +185,11 @@ mod tests {
         assert_eq!(schema.kind("worker.batch"), Some(Kind::Number));
         assert_eq!(
             schema.kind("worker.allow_private_targets"),
-            Some(Kind::Flag)
+            Some(Kind::FlagOrList)
         );
+        assert_eq!(schema.kind("worker.registry"), Some(Kind::Flag));
+        let listed = |key: &&str| schema.kind(key) == Some(Kind::FlagOrList);
+        assert!(FLAGS_OR_LISTS.iter().all(listed));
         assert_eq!(schema.kind("hook.allow"), Some(Kind::List));
         assert_eq!(schema.kind("http.listen"), Some(Kind::Text));
         assert_eq!(schema.kind("worker"), None);

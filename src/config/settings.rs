@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::section;
 use lanekeeper_http::config::HttpConfig;
 use lanekeeper_limit::config::RedisConfig;
@@ -61,8 +62,9 @@ section! {
         mark_after_ms: u64 = 50,
         /// How long running deliveries may go on after SIGTERM.
         shutdown_grace_ms: u64 = 25_000,
-        /// Whether deliveries may go to private, loopback and link-local addresses.
-        allow_private_targets: bool = false,
+        /// Whether deliveries may go to private, loopback and link-local addresses: all of them, none, or those of a list
+        /// of networks, such as `10.20.0.0/16,fd12::/16`.
+        allow_private_targets: PrivateTargets = PrivateTargets::None,
         /// Workers that may die while they deliver an event before it is exhausted.
         max_crashes: u32 = 3,
         /// Sessions that a destination must fail in a row before its circuit opens; 0: never.

@@ -8,6 +8,7 @@ pub mod fleet;
 pub mod memory;
 pub mod observed;
 pub mod redact;
+pub mod network;
 mod section;
 pub mod subscription;
 pub mod toml_file;

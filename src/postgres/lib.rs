@@ -30,6 +30,7 @@ pub mod place;
 pub mod pool;
 pub mod preview;
 pub mod registry;
+pub mod report;
 pub mod requeued;
 pub mod sent_message;
 pub mod settle;

@@ -13,12 +13,15 @@
 //! | a transaction of somebody else keeps a table locked | the run is rolled back after [`LOCK_TIMEOUT`] and tried again, for half a minute |
 //! | workers and producers go on meanwhile | replacing a function locks no table; they wait for a table's lock no longer than that |
 //! | an older release migrates a newer schema | refused, nothing changed |
+//! | an older release migrates a schema of its own version with a newer release's functions | refused, unless it is asked to put its own back |
 //! | a worker of the release before starts on the newer schema | it may: each migration says which workers may use the schema |
 //! | somebody altered a function in the database | it is applied again |
 
 pub mod difference;
 mod lock;
+mod release;
 pub mod schema;
+mod version;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,7 +31,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient, Transaction};
 
 use self::difference::{Difference, Part, State};
-use self::schema::{Kind, Schema};
+use self::schema::{Kind, Release, Schema};
+pub use self::version::{Unfit, Version, version};
 use super::StoreError;
 
 /// The oldest major version whose SQL the schema is written for.
@@ -46,37 +50,11 @@ pub fn latest() -> i32 {
     Schema::of_this_release().version()
 }
 
-/// What a database says of its schema.
+/// Whether a run may replace a newer release's functions by older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    pub number: i32,
-    /// Workers whose own version is this one or a later one may use it.
-    pub oldest_worker: i32,
-}
-
-/// Why a program must not use a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    /// The program needs a later version: it must be migrated first.
-    TooOld { found: i32 },
-    /// A later release migrated it and no longer keeps what this program uses.
-    TooNew { found: Version },
-}
-
-impl Version {
-    /// Whether a program of version `own` may use this schema.
-    ///
-    /// # Errors
-    /// Why it may not.
-    pub fn admits(self, own: i32) -> Result<(), Unfit> {
-        if self.number < own {
-            Err(Unfit::TooOld { found: self.number })
-        } else if self.oldest_worker > own {
-            Err(Unfit::TooNew { found: self })
-        } else {
-            Ok(())
-        }
-    }
+enum Direction {
+    Forward,
+    Any,
 }
 
 /// What a run did.
@@ -109,6 +87,12 @@ pub enum MigrateError {
          Nothing was changed; run that release or a newer one"
     )]
     SchemaTooNew { found: i32, known: i32 },
+    #[error(
+        "release {found} migrated this schema last, and {own} is older: it would put its own functions back. Nothing was \
+         changed; run `lanekeeper migrate` of release {found} or a newer one, or with --put-back if the way back is what \
+         you want"
+    )]
+    NewerFunctions { found: Release, own: Release },
     #[error(
         "migration {name} is not the one that this database was made with: released migrations are never changed. \
          Nothing was changed"
@@ -145,14 +129,39 @@ pub async fn migrate(client: &mut Client) -> Result<Report, MigrateError> {
     migrate_to(client, Schema::of_this_release()).await
 }
 
+/// Like [`migrate`], also where a newer release of the same schema version was there: its functions and views are replaced
+/// by this release's.
+///
+/// # Errors
+/// As [`migrate`].
+pub async fn put_back(client: &mut Client) -> Result<Report, MigrateError> {
+    put_back_to(client, Schema::of_this_release()).await
+}
+
+/// Like [`put_back`], to a schema of the caller's.
+///
+/// # Errors
+/// As [`migrate`].
+pub async fn put_back_to(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
+    run_locked(client, schema, Direction::Any).await
+}
+
 /// Like [`migrate`], to a schema of the caller's: what upgrade tests do.
 ///
 /// # Errors
 /// As [`migrate`].
 pub async fn migrate_to(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
+    run_locked(client, schema, Direction::Forward).await
+}
+
+async fn run_locked(
+    client: &mut Client,
+    schema: &Schema,
+    direction: Direction,
+) -> Result<Report, MigrateError> {
     check_server(client).await?;
     let key = lock::lock(client).await?;
-    let result = try_until_unlocked(client, schema).await;
+    let result = try_until_unlocked(client, schema, direction).await;
     // A failure here means that the connection is gone, and the lock with it.
     let unlocked = lock::unlock(client, key).await;
     let report = result?;
@@ -211,17 +220,25 @@ async fn check_server(client: &Client) -> Result<(), MigrateError> {
     Ok(())
 }
 
-async fn try_until_unlocked(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
+async fn try_until_unlocked(
+    client: &mut Client,
+    schema: &Schema,
+    direction: Direction,
+) -> Result<Report, MigrateError> {
     for _ in 1..TRIES {
-        match run(client, schema).await {
+        match run(client, schema, direction).await {
             Err(MigrateError::Locked { .. }) => tokio::time::sleep(PAUSE).await,
             result => return result,
         }
     }
-    run(client, schema).await
+    run(client, schema, direction).await
 }
 
-async fn run(client: &mut Client, schema: &Schema) -> Result<Report, MigrateError> {
+async fn run(
+    client: &mut Client,
+    schema: &Schema,
+    direction: Direction,
+) -> Result<Report, MigrateError> {
     let transaction = client
         .transaction()
         .await
@@ -234,10 +251,14 @@ async fn run(client: &mut Client, schema: &Schema) -> Result<Report, MigrateErro
         .map_err(StoreError::on("setting a lock timeout"))?;
 
     let from = known_version(&transaction, schema).await?;
+    if from.is_some() && direction == Direction::Forward {
+        release::refuse_older(&transaction, schema).await?;
+    }
     let applied = apply_numbered(&transaction, schema, from).await?;
     let differing = difference::of_objects(&transaction, schema).await?;
     let replaced = replace(&transaction, schema, &differing).await?;
     let dropped = drop_obsolete(&transaction, &differing).await?;
+    release::record(&transaction, schema).await?;
     if from.is_none() {
         for statement in [
             "SELECT lanekeeper.create_event_partitions()",
@@ -415,53 +436,4 @@ async fn execute(transaction: &Transaction<'_>, name: &str, sql: &str) -> Result
             _ => MigrateError::Failed { name, source },
         }
     })
-}
-
-/// The schema's version; `None` where nothing was ever migrated. Statements are unnamed: producers
-/// ask through transaction poolers.
-///
-/// # Errors
-/// Where the catalogue cannot be read.
-pub async fn version(client: &impl GenericClient) -> Result<Option<Version>, StoreError> {
-    let operation = "reading the schema's version";
-    let present: bool = client
-        .query_typed_one(
-            "SELECT to_regclass('lanekeeper.schema_version') IS NOT NULL",
-            &[],
-        )
-        .await
-        .map_err(StoreError::on(operation))?
-        .get(0);
-    if !present {
-        return Ok(None);
-    }
-    let row = client
-        .query_typed_opt(
-            "SELECT version, oldest_worker FROM lanekeeper.schema_version ORDER BY version DESC LIMIT 1",
-            &[],
-        )
-        .await
-        .map_err(StoreError::on(operation))?;
-    Ok(row.map(|row| Version {
-        number: row.get(0),
-        oldest_worker: row.get(1),
-    }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_schema_admits_programs_of_its_version_and_back_to_the_oldest_worker() {
-        let found = Version {
-            number: 7,
-            oldest_worker: 5,
-        };
-        assert_eq!(found.admits(8), Err(Unfit::TooOld { found: 7 }));
-        for own in 5..=7 {
-            assert_eq!(found.admits(own), Ok(()));
-        }
-        assert_eq!(found.admits(4), Err(Unfit::TooNew { found }));
-    }
 }

@@ -142,16 +142,13 @@ pub async fn lock_table(client: &Client) -> Result<u64, StoreError> {
     Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
 }
 
-/// Removes the worker's row after a clean end.
+/// Removes the worker's row and its reports after a clean end.
 ///
 /// # Errors
-/// The row stays until a survivor removes it.
+/// They stay until a survivor removes it.
 pub async fn leave(client: &Client, worker_id: i64) -> Result<(), StoreError> {
     client
-        .execute(
-            "DELETE FROM lanekeeper.worker WHERE worker_id = $1",
-            &[&worker_id],
-        )
+        .execute(include_str!("sql/leave.sql"), &[&worker_id])
         .await
         .map(drop)
         .map_err(StoreError::on("removing the worker's row"))

@@ -1,5 +1,8 @@
 //! Schemas that are not the one of this release: older, newer, altered, migrated by several at once.
 
+mod released;
+mod way_back;
+
 use std::collections::BTreeSet;
 
 use lanekeeper_postgres::migrate::difference::{Difference, Part, State};

@@ -409,12 +409,19 @@ annotations:
 {{- if or .Values.subscriptions.file .Values.subscriptions.existingConfigMap }}yes{{ end }}
 {{- end }}
 
-{{/* What scales the fleet. Lanes under a limit are left out: more workers make those no faster. */}}
+{{/* What scales the fleet. Left out is what more workers make no faster: lanes under a limit, those that wait for a retry
+     (not due), and subscriptions that no worker delivers, because the destination's circuit is open or all refuse it. */}}
+{{- define "lanekeeper.deliveredCondition" -}}
+coalesce((SELECT bool_or(c.state = 'delivering') FROM lanekeeper.subscription_report AS c JOIN lanekeeper.worker AS w ON w.worker_id = c.worker_id
+WHERE c.subscription_id = s.subscription_id AND w.beat_at > clock_timestamp() - interval '1 minute'), true)
+{{- end }}
+
 {{- define "lanekeeper.dueLanesQuery" -}}
 SELECT count(*) FROM (SELECT FROM lanekeeper.subscription AS s CROSS JOIN lanekeeper.priority_level AS p
 CROSS JOIN LATERAL (SELECT FROM lanekeeper.ready AS r WHERE r.route = s.subscription_id AND r.priority = p.priority
 AND r.due_at <= clock_timestamp() LIMIT 20000) AS due
-WHERE s.removed_at IS NULL AND s.paused_at IS NULL AND NOT s.settings ? 'limit' LIMIT 20000) AS lanes
+WHERE s.removed_at IS NULL AND s.paused_at IS NULL AND NOT s.settings ? 'limit'
+AND {{ include "lanekeeper.deliveredCondition" . }} LIMIT 20000) AS lanes
 {{- end }}
 
 {{- define "lanekeeper.oldestQuery" -}}
@@ -423,4 +430,5 @@ FROM lanekeeper.subscription AS s CROSS JOIN lanekeeper.priority_level AS p
 CROSS JOIN LATERAL (SELECT r.due_at FROM lanekeeper.ready AS r WHERE r.route = s.subscription_id AND r.priority = p.priority
 AND r.due_at <= clock_timestamp() ORDER BY r.due_at LIMIT 1) AS due
 WHERE s.removed_at IS NULL AND s.paused_at IS NULL AND NOT s.settings ? 'limit'
+AND {{ include "lanekeeper.deliveredCondition" . }}
 {{- end }}

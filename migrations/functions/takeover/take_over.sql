@@ -158,6 +158,9 @@ BEGIN
             DELETE FROM lanekeeper.worker AS w
             WHERE w.worker_id = v_worker.worker_id AND w.beat_at < clock_timestamp() - interval '10 s'
               AND NOT EXISTS (SELECT FROM lanekeeper.lane_connection AS c WHERE c.worker_id = w.worker_id);
+            IF FOUND THEN
+                DELETE FROM lanekeeper.subscription_report AS r WHERE r.worker_id = v_worker.worker_id;
+            END IF;
         END IF;
     END LOOP;
     IF v_woken > 0 THEN

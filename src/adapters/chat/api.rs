@@ -122,7 +122,7 @@ impl Api {
         subscription: &str,
         environment: &Environment,
     ) -> Result<Self, SettingsError> {
-        let private = environment.allow_private_targets;
+        let private = &environment.allow_private_targets;
         http::refuse_private(&base, private)
             .map_err(|reason| SettingsError::invalid(checked.kind, key, reason))?;
         let client =
@@ -241,7 +241,7 @@ mod tests {
         );
         let url = Url::parse("http://api.example/bot12:abc/x").unwrap();
         let api = Api {
-            client: http::client(&url, true).unwrap(),
+            client: http::client(&url, &true.into()).unwrap(),
             origin: url.origin().ascii_serialization(),
             server: http::server(&url),
             base: url,

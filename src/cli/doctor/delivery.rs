@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lanekeeper_adapters as adapter;
-use lanekeeper_adapters::Environment;
 use lanekeeper_config::WorkerConfig;
 use lanekeeper_core::error::chain;
 use lanekeeper_core::subscription::built_in::is_built_in;
@@ -107,35 +106,31 @@ pub(super) fn limited(subscriptions: &[SubscriptionSummary]) -> usize {
     subscriptions.iter().filter(limited).count()
 }
 
-/// One check for all that are well, one for each that is not.
-pub(super) fn subscriptions(
-    subscriptions: &[SubscriptionSummary],
-    environment: &Environment,
-) -> Vec<Check> {
+/// Whether the settings can be used: one check for all that are well, one for each that is not. What the workers make of
+/// them is another check.
+pub(super) fn subscriptions(subscriptions: &[SubscriptionSummary]) -> Vec<Check> {
+    const NAME: &str = "subscriptions";
+    const APPLY: &str = "events are recorded and delivered nowhere: `lanekeeper apply` adds some";
     if subscriptions.is_empty() {
-        return vec![Check::warn(
-            "subscriptions",
-            "there is none",
-            "events are recorded and delivered nowhere: `lanekeeper apply` adds some",
-        )];
+        return vec![Check::warn(NAME, "there is none", APPLY)];
     }
-    let mut checks: Vec<Check> = subscriptions
-        .iter()
-        .map(|subscription| self::subscription(subscription, environment))
-        .collect();
+    let mut checks: Vec<Check> = subscriptions.iter().map(subscription).collect();
     let all = checks.len();
     checks.retain(|check| check.status != Status::Ok);
-    if checks.len() < all {
+    if subscriptions.iter().all(|it| is_built_in(&it.adapter)) {
+        let found = "there is none but the built-in agent registry";
+        checks.insert(0, Check::warn(NAME, found, APPLY));
+    } else if checks.len() < all {
         let well = all - checks.len();
         checks.insert(
             0,
-            Check::ok("subscriptions", format!("{well} of {all} can be delivered")),
+            Check::ok(NAME, format!("the settings of {well} of {all} are sound")),
         );
     }
     checks
 }
 
-fn subscription(subscription: &SubscriptionSummary, environment: &Environment) -> Check {
+fn subscription(subscription: &SubscriptionSummary) -> Check {
     const NAME: &str = "subscription";
     let name = &subscription.subscription;
     let settings = match limit::split(subscription.settings.clone()) {
@@ -155,14 +150,6 @@ fn subscription(subscription: &SubscriptionSummary, environment: &Environment) -
             NAME,
             format!("{name}: {}", chain(&error)),
             "correct the file and apply it again; its events wait",
-        );
-    }
-    let secret = settings.get("secret_env").and_then(|value| value.as_str());
-    if let Some(Err(error)) = secret.map(|variable| environment.secret(variable)) {
-        return Check::warn(
-            NAME,
-            format!("{name}: {}", chain(&error)),
-            "set it wherever workers run: without it they do not deliver this subscription",
         );
     }
     match (subscription.paused_at, &subscription.pause_reason) {
@@ -203,6 +190,7 @@ mod tests {
 
     fn webhook(settings: Value) -> SubscriptionSummary {
         SubscriptionSummary {
+            subscription_id: 1,
             subscription: "audit".to_owned(),
             stream: "hooks".to_owned(),
             adapter: "webhook".to_owned(),
@@ -235,26 +223,32 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_is_well_where_its_settings_and_its_secret_are() {
-        let environment = Environment::with_variables(false, [("SET", "whsec_x")]);
+    fn a_subscription_is_well_where_its_settings_can_be_used() {
         let url = "https://example.com";
         let mut paused = webhook(json!({"url": url}));
         paused.paused_at = Some(Timestamp::UNIX_EPOCH);
         for (subscription, status) in [
-            (
-                webhook(json!({"url": url, "secret_env": "SET"})),
-                Status::Ok,
-            ),
+            // Whether the workers have the secret is not for this process to say.
             (
                 webhook(json!({"url": url, "secret_env": "UNSET"})),
-                Status::Warn,
+                Status::Ok,
             ),
             (webhook(json!({"url": 5})), Status::Fail),
             (paused, Status::Warn),
         ] {
-            let checks = subscriptions(&[subscription], &environment);
+            let checks = subscriptions(&[subscription]);
             assert_eq!(checks.len(), 1);
             assert_eq!(checks[0].status, status, "{checks:?}");
         }
+    }
+
+    #[test]
+    fn the_agent_registry_alone_is_no_subscription_of_anybody() {
+        let mut registry = webhook(json!({}));
+        registry.adapter = "registry".to_owned();
+        let alone = subscriptions(std::slice::from_ref(&registry));
+        assert_eq!((alone.len(), alone[0].status), (1, Status::Warn));
+        let beside = subscriptions(&[registry, webhook(json!({"url": "https://example.com"}))]);
+        assert_eq!((beside.len(), beside[0].status), (1, Status::Ok));
     }
 }

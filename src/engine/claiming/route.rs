@@ -1,8 +1,8 @@
 //! The subscriptions that this worker delivers, and how much of each it holds.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lanekeeper_core::adapter::Adapter;
 use lanekeeper_core::bucket::Bucket;
@@ -32,6 +32,8 @@ pub struct Route {
     /// Those of them that wait long for a limit.
     long_waits: AtomicUsize,
     replaced: Signal,
+    /// How a delivery failed last, in a way that time may mend.
+    last_failure: Mutex<Option<String>>,
     pub instruments: RouteInstruments,
 }
 
@@ -136,6 +138,24 @@ impl Route {
         })
     }
 
+    /// A delivery failed in a way that time may mend.
+    pub fn failed(&self, error: &str) {
+        let mut last = self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some(error.to_owned());
+    }
+
+    /// How a delivery failed last, in a way that time may mend.
+    pub fn last_failure(&self) -> Option<String> {
+        let last = self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        last.clone()
+    }
+
     /// A lane takes one of the reserved slots. It is free again when the hold is dropped.
     pub fn hold(&self) -> Hold {
         Hold {
@@ -207,14 +227,6 @@ impl RouteTable {
             let Some(destination) = build(&subscription) else {
                 continue;
             };
-            if matches!(destination, Destination::Handler(_)) && !subscription.limits.is_empty() {
-                tracing::error!(
-                    subscription = %subscription.name,
-                    "a handler's subscription cannot have a limit, and is not delivered; its events wait: apply it \
-                     without one"
-                );
-                continue;
-            }
             let held = known
                 .map(|route| &route.held)
                 .or_else(|| self.inactive_held.get(&subscription.id))
@@ -238,6 +250,7 @@ impl RouteTable {
                     held,
                     long_waits: AtomicUsize::new(0),
                     replaced: Signal::default(),
+                    last_failure: Mutex::default(),
                     instruments,
                 }),
             );

@@ -1,4 +1,4 @@
-//! The control connection: heartbeat, routes, takeover, and the start of maintenance.
+//! The control connection: heartbeat, routes, reports of them, takeover, and the start of maintenance.
 //!
 //! It holds the worker's liveness lock. Twice a second every worker checks for lane connections whose own lock is
 //! free, wakes their lanes, and charges crashes if the whole worker is gone. With every heartbeat it ends the
@@ -45,7 +45,6 @@
 //! - A worker takes over from the dead before its first claim. Otherwise an event that kills every worker at once
 //!   would be claimed again before it is charged.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +60,7 @@ use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::maintenance::rounds;
 use crate::peers::foreign_lock::{self, ForeignLocks};
 use crate::peers::lock_table::Division;
+use crate::peers::reports::{Refusals, Reports};
 use crate::settings::TICK;
 use crate::shared::Shared;
 
@@ -69,8 +69,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a tick waits for the liveness lock, so that it is taken as soon as it is free.
 const LIVENESS_WITHIN: Duration = TICK;
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
-/// Between two log lines about a subscription that this worker cannot deliver.
-const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 const RETENTION_INTERVAL: Duration = Duration::from_secs(600);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -135,7 +133,7 @@ async fn control(
     let mut retention_at = Instant::now();
     let mut changes_at = Instant::now();
     let mut finishing: Option<JoinHandle<()>> = None;
-    let mut refusals = Refusals::default();
+    let (mut refusals, mut reports) = (Refusals::default(), Reports::default());
     let mut division = Division::default();
     let mut foreign_locks = ForeignLocks::default();
     loop {
@@ -147,7 +145,8 @@ async fn control(
                 foreign_lock::note_liveness(client, shared, holds_liveness).await?;
             }
             foreign_locks.look(client).await?;
-            if heartbeat_at <= now {
+            let beats = heartbeat_at <= now;
+            if beats {
                 heartbeat_at = now + shared.settings.heartbeat;
                 worker::beat(
                     client,
@@ -165,6 +164,9 @@ async fn control(
                 end_frozen(client, shared).await;
             }
             reload(client, shared, source, &mut refusals).await?;
+            let limiter = &shared.delivering.limiter;
+            let told = reports.now(&shared.claiming.routes(), &refusals, limiter);
+            reports.write(client, worker_id, told, beats).await?;
             end_abandoned(client, shared).await;
             take_over(client, shared).await
         })
@@ -265,10 +267,6 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// When it was last logged that a version of a subscription cannot be delivered here. Building it is tried at every
-/// tick, since what it lacks may appear.
-type Refusals = HashMap<(i32, i64), Instant>;
-
 async fn reload(
     client: &Client,
     shared: &Shared,
@@ -282,24 +280,25 @@ async fn reload(
             .any(|one| !one.removed && &*one.stream == lifecycle::STREAM),
     );
     let current = shared.claiming.routes();
+    refusals.begin();
     let next = current.next(subscriptions, &shared.instruments, |subscription| {
-        source
-            .build(subscription)
-            .inspect_err(|error| {
-                let version = (subscription.id, subscription.version);
-                let said_at = refusals.get(&version);
-                if said_at.is_none_or(|at| at.elapsed() > REFUSED_AGAIN) {
-                    refusals.insert(version, Instant::now());
-                    tracing::error!(
-                        subscription = %subscription.name, error = &**error,
-                        "this worker cannot deliver the subscription; its events wait"
-                    );
-                }
-            })
+        build(source, subscription)
+            .inspect_err(|error| refusals.add(subscription, &**error))
             .ok()
     });
     if !next.same(&current) {
         shared.claiming.set_routes(next);
     }
     Ok(())
+}
+
+fn build(
+    source: &dyn DestinationSource,
+    subscription: &Subscription,
+) -> Result<Destination, Failure> {
+    let destination = source.build(subscription)?;
+    if matches!(destination, Destination::Handler(_)) && !subscription.limits.is_empty() {
+        return Err("a handler's subscription cannot have a limit: apply it without one".into());
+    }
+    Ok(destination)
 }

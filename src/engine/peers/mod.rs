@@ -19,6 +19,7 @@
 //! | [`clock`] | the clock of Postgres, for figures |
 //! | [`control`] | heartbeat, takeover, routes; starts maintenance |
 //! | [`foreign_lock`] | says who holds locks that are not his to have |
+//! | [`reports`] | what this worker tells of each subscription: delivering, refused, circuit open |
 //! | [`lock_table`] | how many lanes this worker may hold |
 
 pub mod abandoned;
@@ -27,6 +28,7 @@ pub mod control;
 pub mod foreign_lock;
 pub mod lock_table;
 pub mod lock_validity;
+pub mod reports;
 
 use lanekeeper_postgres::worker::Identity;
 

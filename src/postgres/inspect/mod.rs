@@ -6,6 +6,7 @@
 //! their field names are stable.
 
 mod dead_letter;
+mod delivery;
 mod find;
 mod foreign_lock;
 mod lane;
@@ -22,6 +23,7 @@ use super::StoreError;
 pub use dead_letter::{
     DeadLetter, DeadLetterFilter, Letter, Since, dead_letters, letters, waiting_dead_letters,
 };
+pub use delivery::{Deliveries, Delivery, DeliveryState, WorkerCounts, WorkerReport, deliveries};
 pub use find::{FindError, find_session, find_stream, find_subscription};
 pub use foreign_lock::{ForeignLock, foreign_locks};
 pub use lane::{LaneStatus, active_lanes, lanes, lanes_of_session};

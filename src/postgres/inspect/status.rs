@@ -15,6 +15,8 @@ const LANES_COUNTED: i64 = 100_000;
 /// A subscription and its lanes.
 #[derive(Clone, Debug, Serialize)]
 pub struct SubscriptionStatus {
+    #[serde(skip)]
+    pub subscription_id: i32,
     pub subscription: String,
     pub stream: String,
     pub adapter: String,
@@ -27,6 +29,8 @@ pub struct SubscriptionStatus {
     pub oldest_undelivered_age_s: Option<f64>,
     /// That wait for an operator.
     pub dead_letters: i64,
+    /// There are more: `dead_letters` is a lower bound.
+    pub dead_letters_partial: bool,
     /// Only so many lanes were looked at: every figure but `idle` is a lower bound.
     pub partial: bool,
     /// Not every lane was counted or looked at: `idle` is approximate.
@@ -49,12 +53,19 @@ pub struct LaneCounts {
 }
 
 impl SubscriptionStatus {
+    /// How many dead letters wait, as people read it: `5000+` where there are more.
+    pub fn dead_letters_text(&self) -> String {
+        let more = if self.dead_letters_partial { "+" } else { "" };
+        format!("{}{more}", self.dead_letters)
+    }
+
     fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let lanes: i64 = row.try_get("lanes")?;
         let partial = row.try_get("partial")?;
         let (ready, held): (i64, i64) = (row.try_get("ready")?, row.try_get("held")?);
         let (blocked, parked): (i64, i64) = (row.try_get("blocked")?, row.try_get("parked")?);
         Ok(Self {
+            subscription_id: row.try_get("subscription_id")?,
             subscription: row.try_get("subscription")?,
             stream: row.try_get("stream")?,
             adapter: row.try_get("adapter")?,
@@ -70,6 +81,7 @@ impl SubscriptionStatus {
             behind: row.try_get("behind")?,
             oldest_undelivered_age_s: row.try_get("oldest_age_s")?,
             dead_letters: row.try_get("dead_letters")?,
+            dead_letters_partial: row.try_get("many_dead_letters")?,
             partial,
             idle_partial: partial || row.try_get("many_lanes")?,
         })

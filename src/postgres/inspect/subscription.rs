@@ -10,6 +10,8 @@ use super::{StoreError, read};
 /// A subscription that was not removed.
 #[derive(Clone, Debug, Serialize)]
 pub struct SubscriptionSummary {
+    #[serde(skip)]
+    pub subscription_id: i32,
     pub subscription: String,
     pub stream: String,
     pub adapter: String,
@@ -27,6 +29,7 @@ pub struct SubscriptionSummary {
 impl SubscriptionSummary {
     fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
+            subscription_id: row.try_get("subscription_id")?,
             subscription: row.try_get("subscription")?,
             stream: row.try_get("stream")?,
             adapter: row.try_get("adapter")?,

@@ -5,6 +5,7 @@
 //! is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::LazyLock;
 
 use serde::Serialize;
@@ -77,6 +78,31 @@ pub struct Object {
 pub struct Schema {
     numbered: Vec<Numbered>,
     objects: Vec<Object>,
+    release: Release,
+}
+
+/// Of which release a schema is: major, minor, patch. What is built between two releases has the number of the next one or
+/// of the last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release(pub Vec<i32>);
+
+impl Release {
+    /// Of this program.
+    pub fn own() -> Self {
+        let number = |text: &str| text.parse().expect("Cargo writes whole numbers");
+        Self(vec![
+            number(env!("CARGO_PKG_VERSION_MAJOR")),
+            number(env!("CARGO_PKG_VERSION_MINOR")),
+            number(env!("CARGO_PKG_VERSION_PATCH")),
+        ])
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&numbers.join("."))
+    }
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -128,7 +154,18 @@ impl Schema {
         Ok(Self {
             numbered,
             objects: in_order(objects)?,
+            release: Release::own(),
         })
+    }
+
+    /// The same as another release's: what upgrade tests need.
+    #[must_use]
+    pub fn released_as(self, release: Release) -> Self {
+        Self { release, ..self }
+    }
+
+    pub fn release(&self) -> &Release {
+        &self.release
     }
 
     /// The number of the last migration.

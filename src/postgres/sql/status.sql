@@ -9,9 +9,9 @@ WITH held AS MATERIALIZED (
     SELECT h.lane_id, l.subscription_id
     FROM lanekeeper.held_lane AS h JOIN lanekeeper.lane AS l ON l.lane_id = h.lane_id
 )
-SELECT s.name AS subscription, t.name AS stream, s.adapter, s.paused_at, s.pause_reason,
+SELECT s.subscription_id, s.name AS subscription, t.name AS stream, s.adapter, s.paused_at, s.pause_reason,
        n.lanes, a.ready, a.held, a.blocked, a.parked, a.behind, a.oldest_age_s, d.dead_letters,
-       a.partial, n.lanes >= $3 AS many_lanes
+       a.partial, d.dead_letters >= $1 AS many_dead_letters, n.lanes >= $3 AS many_lanes
 FROM lanekeeper.subscription AS s
 JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
 CROSS JOIN LATERAL (

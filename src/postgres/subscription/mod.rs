@@ -15,6 +15,8 @@ use tokio_postgres::{GenericClient, Row};
 use super::StoreError;
 
 pub use apply::{Applied, ApplyError, Backfill, add_lanes, apply};
+pub(crate) use row::reported_state;
+
 pub use built_in::{BuiltInError, Done, install, remove};
 
 pub const LIST: &str = include_str!("../sql/subscription_list.sql");

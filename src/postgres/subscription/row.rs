@@ -9,6 +9,8 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type, accepts};
 
+use crate::report::ReportedState;
+
 type Unreadable = Box<dyn Error + Sync + Send>;
 
 fn from_word<T: Copy>(raw: &[u8], all: &[T], word: fn(T) -> &'static str) -> Result<T, Unreadable> {
@@ -34,6 +36,20 @@ impl FromSql<'_> for Word<Start> {
     fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
         from_word(raw, &Start::ALL, Start::as_str).map(Self)
     }
+}
+
+impl FromSql<'_> for Word<ReportedState> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &ReportedState::ALL, ReportedState::as_str).map(Self)
+    }
+}
+
+/// The column `state` of a worker's report.
+pub(crate) fn reported_state(row: &Row) -> Result<ReportedState, tokio_postgres::Error> {
+    let Word(word) = row.try_get("state")?;
+    Ok(word)
 }
 
 /// The column `on_exhausted`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use super::{finish, json_lines, run, run_with_input, subscribed};
+use super::{append, dead_letters, finish, json_lines, lane, run, run_with_input, subscribed};
 use crate::support::{RedisServer, TestDb};
 
 const ARGS: [&str; 3] = ["doctor", "--output", "json"];
@@ -111,7 +111,7 @@ async fn limits_are_checked_for_the_replicas_that_are_planned() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_not_here_is_a_warning() {
+async fn a_secret_that_the_shell_lacks_says_nothing_of_the_workers() {
     let db = TestDb::new().await;
     let file = "[subscription.audit]\nstream = \"runs\"\nadapter = \"webhook\"\n\
                 url = \"https://example.com/\"\nsecret_env = \"AUDIT_SECRET\"\n";
@@ -119,14 +119,45 @@ async fn a_secret_that_is_not_here_is_a_warning() {
         .await
         .text();
     let ran = run(&db, &ARGS).await;
-    assert_eq!(status(&ran.json(), "subscription"), "warn");
-    assert!(ran.out.contains("AUDIT_SECRET"), "{ran:?}");
-    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let variables = [("DATABASE_URL", db.url()), ("AUDIT_SECRET", secret)];
+    assert_eq!(status(&ran.json(), "subscriptions"), "ok");
+    assert!(!ran.out.contains("AUDIT_SECRET"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_database_without_a_subscription_of_its_own_is_a_warning() {
+    let db = TestDb::new().await;
     assert_eq!(
-        status(&finish(&variables, &ARGS, "").await.json(), "subscriptions"),
-        "ok"
+        status(&run(&db, &ARGS).await.json(), "subscriptions"),
+        "warn"
     );
+    let registry = "INSERT INTO lanekeeper.subscription
+                        (stream_id, name, adapter, retry_schedule_ms, max_attempts, on_exhausted, coalesce)
+                    SELECT stream_id, 'registry', 'registry', '{1000}', 0, 'dead_letter', false
+                    FROM lanekeeper.stream WHERE name = 'hooks'";
+    db.connect().await.batch_execute(registry).await.unwrap();
+    let ran = run(&db, &ARGS).await;
+    assert_eq!(status(&ran.json(), "subscriptions"), "warn");
+    assert!(
+        ran.out.contains("none but the built-in agent registry"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn parked_lanes_and_dead_letters_are_named() {
+    let db = subscribed(&["audit"]).await;
+    append(&db, "s", 1).await;
+    let clean = run(&db, &ARGS).await.json();
+    for check in ["parked lanes", "dead letters"] {
+        assert_eq!(status(&clean, check), "ok", "{check}");
+    }
+    let id = lane(&db, "s", "audit").await;
+    run(&db, &["lane", "park", &id.to_string()]).await.text();
+    dead_letters(&db, id, 3).await;
+    let found = run(&db, &ARGS).await.json();
+    for check in ["parked lanes", "dead letters"] {
+        assert_eq!(status(&found, check), "warn", "{check}");
+    }
 }
 
 #[tokio::test]

@@ -117,6 +117,17 @@ async fn lane(db: &TestDb, session: &str, subscription: &str) -> i64 {
     row.unwrap().get(0)
 }
 
+/// Gives a lane so many dead letters that wait for an operator.
+async fn dead_letters(db: &TestDb, lane_id: i64, count: i32) {
+    let statement = "INSERT INTO lanekeeper.dead (lane_id, seq, message_id, event_type, payload, created_at, attempts, crashes, error)
+                     SELECT $1, n, gen_random_uuid(), 'step', '{}', now(), 1, 0, 'status 400' FROM generate_series(1, $2::int) AS n";
+    let client = db.connect().await;
+    client
+        .execute(statement, &[&lane_id, &count])
+        .await
+        .unwrap();
+}
+
 /// Puts a lane's head in back-off for an hour, as a settlement does.
 async fn block(db: &TestDb, lane_id: i64) {
     let client = db.connect().await;

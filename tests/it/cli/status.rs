@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{append, block, lane, run, run_json, subscribed};
+use super::{append, block, dead_letters, lane, run, run_json, subscribed};
 use crate::support::TestDb;
 
 /// Lanes of `audit`, one in each state: `idle`, `ready`, `held`, `blocked`, `parked`.
@@ -86,7 +86,9 @@ async fn status_counts_the_lanes_of_each_state_and_names_the_workers() {
     let text = run(&db, &["status"]).await;
     let row = text.text().lines().nth(1).unwrap();
     assert!(
-        row.starts_with("audit         runs    running  1     1      1     1        1       8"),
+        row.starts_with(
+            "audit         runs    not reported  1     1      1     1        1       8"
+        ),
         "{row}"
     );
     assert!(text.out.contains("node-a"), "{text:?}");
@@ -111,6 +113,30 @@ async fn figures_beyond_what_status_looks_at_are_marked_as_lower_bounds() {
     let text = run(&db, &["status"]).await;
     assert!(
         text.text().contains("  ~1 ") && text.out.contains("  5000+ "),
+        "{text:?}"
+    );
+}
+
+#[tokio::test]
+async fn dead_letters_beyond_the_bound_are_said_to_be_more() {
+    let db = subscribed(&["audit"]).await;
+    append(&db, "s", 1).await;
+    let id = lane(&db, "s", "audit").await;
+    dead_letters(&db, id, 4_999).await;
+    let audit = &run_json(&db, &["status"]).await[0];
+    assert_eq!(
+        (&audit["dead_letters"], &audit["dead_letters_partial"]),
+        (&json!(4_999), &json!(false))
+    );
+    dead_letters(&db, id, 2).await;
+    let audit = &run_json(&db, &["status"]).await[0];
+    assert_eq!(
+        (&audit["dead_letters"], &audit["dead_letters_partial"]),
+        (&json!(5_000), &json!(true))
+    );
+    let text = run(&db, &["status"]).await;
+    assert!(
+        text.text().lines().nth(1).unwrap().ends_with("  5000+"),
         "{text:?}"
     );
 }

@@ -19,6 +19,16 @@ fn schema() -> Value {
     serde_json::from_str(&chart("values.schema.json")).unwrap()
 }
 
+/// A named template as the chart renders it, of those that include one other without values.
+fn rendered(text: &str, name: &str) -> String {
+    let mut rendered = template(text, name).to_owned();
+    while let Some((before, rest)) = rendered.split_once("{{ include \"") {
+        let (included, after) = rest.split_once("\" . }}").unwrap();
+        rendered = format!("{before}{}{after}", template(text, included).trim());
+    }
+    rendered
+}
+
 /// The text of a named template.
 fn template<'t>(text: &'t str, name: &str) -> &'t str {
     let (_, rest) = text
@@ -32,14 +42,40 @@ async fn the_queries_that_scale_the_fleet_count_what_more_workers_would_deliver(
     let plant = Plant::new(Duration::ZERO).await;
     let helpers = chart("templates/_helpers.tpl");
     let (due, oldest) = (
-        template(&helpers, "lanekeeper.dueLanesQuery"),
-        template(&helpers, "lanekeeper.oldestQuery"),
+        &*rendered(&helpers, "lanekeeper.dueLanesQuery"),
+        &*rendered(&helpers, "lanekeeper.oldestQuery"),
     );
     let age = async || -> f64 { plant.client.query_one(oldest, &[]).await.unwrap().get(0) };
     assert_eq!((plant.count(due).await, age().await), (0, 0.0));
     plant.enqueue("session-", 3, 2).await;
     assert_eq!(plant.count(due).await, 3);
     assert!(age().await > 0.0);
+    // A worker that lives delivers it; one that died while it had its circuit open says nothing any more.
+    plant
+        .client
+        .batch_execute(
+            "INSERT INTO lanekeeper.worker (worker_id, version, started_at, host, pid, release, state, beat_at)
+             VALUES (1, 1, now(), 'a', 1, '0', 'running', now()), (2, 1, now(), 'b', 1, '0', 'running', now() - interval '1 hour');
+             INSERT INTO lanekeeper.subscription_report (worker_id, subscription_id, version, state, reason)
+             SELECT w.worker_id, s.subscription_id, 1, CASE w.worker_id WHEN 1 THEN 'delivering' ELSE 'circuit_open' END,
+                    CASE w.worker_id WHEN 2 THEN 'status 503' END
+             FROM lanekeeper.worker AS w CROSS JOIN lanekeeper.subscription AS s",
+        )
+        .await
+        .unwrap();
+    assert_eq!(plant.count(due).await, 3);
+    for state in ["circuit_open", "refused"] {
+        let all = "UPDATE lanekeeper.subscription_report SET state = $1, reason = 'why' WHERE worker_id = 1";
+        plant.client.execute(all, &[&state]).await.unwrap();
+        assert_eq!((plant.count(due).await, age().await), (0, 0.0), "{state}");
+    }
+    let delivers = "UPDATE lanekeeper.subscription_report SET state = 'delivering', reason = NULL";
+    plant.client.batch_execute(delivers).await.unwrap();
+    assert_eq!(plant.count(due).await, 3);
+    // A head that failed waits for its retry.
+    let retry = "UPDATE lanekeeper.ready SET due_at = now() + interval '1 minute' WHERE id = (SELECT min(id) FROM lanekeeper.ready)";
+    plant.client.batch_execute(retry).await.unwrap();
+    assert_eq!(plant.count(due).await, 2);
     for held_back in [
         "UPDATE lanekeeper.subscription SET settings = settings || '{\"limit\": []}'",
         "UPDATE lanekeeper.subscription SET settings = settings - 'limit', paused_at = now(), pause_reason = 'a test'",

@@ -1,6 +1,6 @@
 //! A rolling restart at full load: three workers are replaced one by one. `make rolling PREVIOUS=REF` runs it
 //! with the workers of an earlier commit to begin with: then the schema is that one's too, and is migrated while
-//! they deliver.
+//! they deliver; and at the end those workers are back, on the newer schema.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const BACKLOG: i64 = 3_000;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Keeps every session busy until it is told to stop; how many events each has.
-async fn produce(url: String, receiver: Arc<Receiver>, stop: Arc<AtomicBool>) -> i64 {
+pub async fn produce(url: String, receiver: Arc<Receiver>, stop: Arc<AtomicBool>) -> i64 {
     let client = connect(&url).await;
     let mut events = 0;
     while !stop.load(Ordering::SeqCst) {
@@ -46,6 +46,19 @@ async fn produce(url: String, receiver: Arc<Receiver>, stop: Arc<AtomicBool>) ->
         events += 10;
     }
     events
+}
+
+/// Waits until each of these workers has delivered something from now on.
+pub async fn each_delivers(receiver: &Receiver, workers: &[WorkerProcess]) {
+    let senders: Vec<_> = workers.iter().map(|worker| worker.sender).collect();
+    let from = receiver.accepted();
+    receiver
+        .wait_until(LIMIT, "each of them delivers", |seen| {
+            let newer = seen.arrivals.iter().skip(from);
+            let seen: Vec<_> = newer.map(|one| one.sender).collect();
+            senders.iter().all(|sender| seen.contains(sender))
+        })
+        .await;
 }
 
 /// The longest time between two arrivals of one session, and of all, from the first to the last instant.
@@ -124,31 +137,27 @@ async fn three_workers_are_replaced_at_full_load_and_nobody_notices() {
         Arc::clone(&receiver),
         Arc::clone(&stop),
     ));
-    let all_deliver = |workers: &[WorkerProcess]| {
-        let senders: Vec<_> = workers.iter().map(|worker| worker.sender).collect();
-        let receiver = Arc::clone(&receiver);
-        async move {
-            let from = receiver.accepted();
-            receiver
-                .wait_until(LIMIT, "each of them delivers", |seen| {
-                    let newer = seen.arrivals.iter().skip(from);
-                    let seen: Vec<_> = newer.map(|one| one.sender).collect();
-                    senders.iter().all(|sender| seen.contains(sender))
-                })
-                .await;
-        }
-    };
-    all_deliver(&old).await;
+    each_delivers(&receiver, &old).await;
     let began = Instant::now();
     if previous.is_some() {
         run(lanekeeper(), &["migrate"], url).await;
-        all_deliver(&old).await;
+        each_delivers(&receiver, &old).await;
     }
     let mut new = Vec::new();
     for leaving in old {
         new.push(start(lanekeeper()).await);
         assert_eq!(leaving.stop().await.code(), Some(0));
-        all_deliver(&new).await;
+        each_delivers(&receiver, &new).await;
+    }
+    if previous.is_some() {
+        // The way back: on the newer schema.
+        let mut back = Vec::new();
+        for leaving in new {
+            back.push(start(program()).await);
+            assert_eq!(leaving.stop().await.code(), Some(0));
+            each_delivers(&receiver, &back).await;
+        }
+        new = back;
     }
     let ended = Instant::now();
     stop.store(true, Ordering::SeqCst);

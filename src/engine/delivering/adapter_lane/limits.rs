@@ -111,7 +111,8 @@ impl Runner<'_> {
             }
             // It says nothing of the destination, good or bad.
             Verdict::NotSent { .. } => return,
-            Verdict::Retry { .. } => {
+            Verdict::Retry { error, .. } => {
+                self.route.failed(error);
                 let lane_id = self.claimed.lane_id;
                 if limiter
                     .failed(&self.route.destination_name, lane_id, probe)
