@@ -1,8 +1,8 @@
 //! `lanekeeper doctor`: looks at everything that delivery depends on, and says what to do.
 //!
 //! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity`, `delivery`, `report`,
-//! `lanes` and `redis`, a topic each. Whether a subscription is delivered is the workers' to say: this process may have
-//! other secrets and reach other addresses.
+//! `lanes`, `redis` and `spool`, a topic each. Whether a subscription is delivered is the workers' to say: this process
+//! may have other secrets and reach other addresses.
 
 mod capacity;
 mod check;
@@ -11,6 +11,7 @@ mod lanes;
 mod redis;
 mod report;
 mod server;
+mod spool;
 
 use std::iter;
 use std::process::ExitCode;
@@ -64,6 +65,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         None => None,
     };
     checks.extend(redis::judge(survey, limited));
+    checks.extend(spool::judge(spool::look(&config.spool)));
     match args.output.output {
         Output::Json => checks.iter().try_for_each(output::json_line)?,
         Output::Text => checks.iter().try_for_each(Check::print)?,

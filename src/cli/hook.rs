@@ -4,6 +4,9 @@
 //! nothing to standard output (several CLIs parse it), and is bounded in time. Everything a person
 //! should know goes to standard error in one line. Wrong usage, a configuration that cannot be read
 //! and a panic are no exceptions.
+//!
+//! Agents end their hooks when their turn ends: SIGTERM, SIGINT and SIGHUP change nothing, and a call
+//! is in the spool before anything else is done with it.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -17,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use lanekeeper_config::Config;
 use lanekeeper_core::error::chain;
-use lanekeeper_producer::spool::Spool;
+use lanekeeper_producer::spool::{Appended, Spool, SpoolError};
 use lanekeeper_streams::hooks::SPOOLED;
 use lanekeeper_streams::hooks::call::Call;
 use lanekeeper_streams::hooks::config::HookConfig;
@@ -26,6 +29,8 @@ use lanekeeper_streams::hooks::emit::{Emitted, Emitter};
 use lanekeeper_streams::hooks::origin::Origin;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use lanekeeper_streams::hooks::transcript;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::output;
 
@@ -64,6 +69,10 @@ pub fn run(args: &Args, config: &Config, unusable: Vec<String>) -> ExitCode {
 }
 
 fn hook(args: &Args, config: &Config, origin: &Origin, said: &mut Said) {
+    let runtime = runtime().map_err(|error| {
+        said.add(format!("signals end this call: {error}"));
+        error
+    });
     let cli = match args.cli.as_deref().map(str::parse::<AgentCli>) {
         Some(Ok(cli)) => cli,
         Some(Err(error)) => return said.add(format!("nothing is recorded: {error}")),
@@ -85,10 +94,35 @@ fn hook(args: &Args, config: &Config, origin: &Origin, said: &mut Said) {
     if let Some(note) = &call.note {
         said.add(note);
     }
-    let spent = look_for_transcript(&mut call, &config.hook);
-    let budget = config.hook.timeout().saturating_sub(spent);
-    match emit(&call, config, budget, said) {
+    let started = Instant::now();
+    let spool = Spool::new(&config.spool, SPOOLED);
+    // Half of the budget, for a lock that a stopped process holds.
+    let patience = (config.hook.timeout() / 2).min(Duration::from_secs(1));
+    let (spool, mut kept) = match spool {
+        Ok(spool) => {
+            let kept = spool.append(&call.record, patience);
+            (Some(spool), kept)
+        }
+        Err(error) => (None, Err(error)),
+    };
+    if look_for_transcript(&mut call, &config.hook)
+        && let Some(spool) = &spool
+    {
+        kept = kept.map(|first| spool.amend(first, &call.record, patience));
+    }
+    let budget = config.hook.timeout().saturating_sub(started.elapsed());
+    let way = super::way(config).unwrap_or_else(|error| {
+        said.add(chain(&error));
+        None
+    });
+    let emitter = Emitter {
+        way: way.as_ref(),
+        spool: spool.as_ref(),
+        budget,
+    };
+    match emit(&emitter, &call, kept, runtime.ok()) {
         Emitted::Stored => {}
+        Emitted::StoredWithoutSpool { because } => said.add(format!("stored, but {because}")),
         Emitted::Spooled { because } => said.add(format!("kept in the spool: {because}")),
         Emitted::Rejected { because, kept_in } => said.add(format!(
             "refused, kept in {}: {because}. See `lanekeeper spool --rejected`.",
@@ -98,47 +132,55 @@ fn hook(args: &Args, config: &Config, origin: &Origin, said: &mut Said) {
     }
 }
 
-/// Returns what it took of the call's budget.
-fn look_for_transcript(call: &mut Call, config: &HookConfig) -> Duration {
-    let started = Instant::now();
-    let home = transcript::codex_home(std::env::var_os("CODEX_HOME"), std::env::var_os("HOME"));
-    if let (Some(home), Some(session)) = (home, call.lacks_transcript()) {
-        let patience = transcript::PATIENCE.min(config.timeout() / 4);
-        let found = transcript::find_within(patience, home, session.to_owned());
-        if let Some(path) = found.as_deref().and_then(Path::to_str) {
-            call.set_transcript(path, config);
-        }
+/// One thread: a hook process lives for some milliseconds. With its handlers the signals by which
+/// agents end their hooks do nothing, for as long as the process lives.
+fn runtime() -> std::io::Result<Runtime> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ] {
+        // The handler stays when its receiver goes.
+        drop(signal(kind)?);
     }
-    started.elapsed()
+    drop(entered);
+    Ok(runtime)
 }
 
-fn emit(call: &Call, config: &Config, budget: Duration, said: &mut Said) -> Emitted {
-    let lost = |because: String| Emitted::Lost { because };
-    let spool = match Spool::new(&config.spool, SPOOLED) {
-        Ok(spool) => spool,
-        Err(error) => return lost(error.to_string()),
+/// Whether there is more to say of the call now.
+fn look_for_transcript(call: &mut Call, config: &HookConfig) -> bool {
+    let home = transcript::codex_home(std::env::var_os("CODEX_HOME"), std::env::var_os("HOME"));
+    let (Some(home), Some(session)) = (home, call.lacks_transcript()) else {
+        return false;
     };
-    let way = match super::way(config) {
-        Ok(way) => way,
-        Err(error) => {
-            said.add(chain(&error));
-            None
-        }
+    let patience = transcript::PATIENCE.min(config.timeout() / 4);
+    let found = transcript::find_within(patience, home, session.to_owned());
+    let Some(path) = found.as_deref().and_then(Path::to_str) else {
+        return false;
     };
-    // One thread: a hook process lives for some milliseconds.
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => return lost(format!("no runtime: {error}")),
+    call.set_transcript(path, config);
+    true
+}
+
+fn emit(
+    emitter: &Emitter<'_>,
+    call: &Call,
+    kept: Result<Appended, SpoolError>,
+    runtime: Option<Runtime>,
+) -> Emitted {
+    let Some(runtime) = runtime else {
+        return match kept.and_then(|kept| kept.sync()) {
+            Ok(()) => Emitted::Spooled {
+                because: "nothing could be sent".to_owned(),
+            },
+            Err(error) => Emitted::Lost {
+                because: error.to_string(),
+            },
+        };
     };
-    let emitter = Emitter {
-        way: way.as_ref(),
-        spool: &spool,
-        budget,
-    };
-    let emitted = runtime.block_on(emitter.emit(&call.record));
+    let emitted = runtime.block_on(emitter.emit(&call.record, kept));
     // Not to wait for a name lookup that hangs in the runtime's blocking pool.
     runtime.shutdown_background();
     emitted

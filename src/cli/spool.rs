@@ -77,6 +77,12 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     } else {
         let report = once(&spool, config).await?;
         print(&report, form)?;
+        let aside = spool.rejected().map_err(Failure::failed)?.len();
+        if aside > 0 {
+            output::note(format!(
+                "{aside} events were refused or set aside: `lanekeeper spool --rejected` has the reasons"
+            ));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -188,12 +194,12 @@ fn list(spool: &Spool, form: Output) -> Result<(), Failure> {
 fn rejected(spool: &Spool, form: Output) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for path in spool.rejected().map_err(Failure::failed)? {
-        match Spool::read_rejected(&path) {
-            Ok((rejection, record)) => rows.push(Refused {
-                rejected_at: rejection.rejected_at.to_string(),
-                session: record.session,
-                event_type: record.event_type,
-                reason: rejection.reason,
+        match Spool::show_rejected(&path) {
+            Ok(shown) => rows.push(Refused {
+                rejected_at: shown.rejected_at.to_string(),
+                session: shown.record.session,
+                event_type: shown.record.event_type,
+                reason: shown.reason,
                 file: path.display().to_string(),
             }),
             // One bad file hides no other.

@@ -75,13 +75,19 @@ async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
 }
 
 /// Sends what hook calls on this machine had to leave behind, until the end.
-async fn drain_spool(spool: Spool, database: Database, every: Duration, ended: CancellationToken) {
+async fn drain_spool(
+    spool: Spool,
+    database: Database,
+    every: Duration,
+    limits: DrainLimits,
+    ended: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = ended.cancelled() => return,
             () = tokio::time::sleep(every) => {}
         }
-        match spool.files() {
+        match spool.untouched_files(limits.untouched_for, 1) {
             Ok(files) if files.is_empty() => continue,
             Ok(_) => {}
             Err(error) => {
@@ -92,7 +98,7 @@ async fn drain_spool(spool: Spool, database: Database, every: Duration, ended: C
                 continue;
             }
         }
-        match drain_once(&spool, &database).await {
+        match drain_once(&spool, &database, &limits).await {
             Ok(report) => tracing::info!(?report, "spooled events sent"),
             Err(error) => tracing::warn!(
                 error = &*error,
@@ -120,11 +126,12 @@ fn watch_spool(spool: Spool) {
 async fn drain_once(
     spool: &Spool,
     database: &Database,
+    limits: &DrainLimits,
 ) -> Result<DrainReport, Box<dyn std::error::Error + Send + Sync>> {
     let (client, connection) = database.connect().await?;
     tokio::spawn(connection);
     let producer = Producer::new(client, database.clone());
-    Ok(spool::drain(&producer, spool, &DrainLimits::default()).await?)
+    Ok(spool::drain(&producer, spool, limits).await?)
 }
 
 /// A worker and its HTTP listener.
@@ -207,8 +214,14 @@ impl Serving {
         match Spool::new(&config.spool, SPOOLED) {
             Ok(spool) => {
                 let every = config.spool.interval();
+                let limits = DrainLimits {
+                    // A call that is under way sends its own.
+                    untouched_for: config.hook.timeout(),
+                    ..DrainLimits::default()
+                };
                 watch_spool(spool.clone());
-                tokio::spawn(drain_spool(spool, spooled_to, every, ended.clone()));
+                let until = ended.clone();
+                tokio::spawn(drain_spool(spool, spooled_to, every, limits, until));
             }
             // As in a container without a home: no hook runs there that could have spooled.
             Err(error) => tracing::info!(

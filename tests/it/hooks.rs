@@ -11,8 +11,10 @@ use lanekeeper_streams::hooks::SPOOLED;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
+mod aside;
 mod calls;
 mod garbage;
+mod killed;
 pub mod payloads;
 mod spool;
 

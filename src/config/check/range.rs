@@ -184,6 +184,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             MEBIBYTE..=1 << 50,
             "it bounds the disk",
         ),
+        (
+            "spool.max_record_bytes",
+            spool.max_record_bytes,
+            65_536..=1 << 30,
+            "it bounds the memory of whoever sends the spool, and agents' calls must fit",
+        ),
     ] {
         check.range(key, value, allowed, why);
     }

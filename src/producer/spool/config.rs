@@ -14,6 +14,8 @@ section! {
         dir: Option<PathBuf> = None,
         /// How much the spool may hold; the last tenth is reserved for critical events.
         max_bytes: u64 = 1 << 30,
+        /// The largest record that waits to be sent; a larger one is set aside at once, with the reason.
+        max_record_bytes: u64 = 16 << 20,
         /// Time between two drains, by a worker and by `spool --watch`.
         interval_ms: u64 = 1_000,
     }

@@ -4,17 +4,21 @@
 //! batch is one statement. Where the server refuses a batch for good, its records go one by one, so
 //! that only the culprit ends up in `rejected/`; where the culprit's payload was the reason, a
 //! stand-in that says so takes its place in the session's log.
+//!
+//! A hook call drains too: its session's file up to its own record ([`send_until`]), and with the time
+//! that is left what others left behind. Its limits keep that within its budget.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lanekeeper_core::error::chain;
-use lanekeeper_postgres::append::Fate;
+use lanekeeper_postgres::append::{AppendError, Fate};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::file::{After, Batch, Line, SessionFile};
-use super::{Record, Spool, SpoolError};
+use super::file::{After, Batch, Line, Portion, SessionFile, Span};
+use super::{Appended, Record, Spool, SpoolError};
 use crate::Producer;
 use crate::error::ProducerError;
 
@@ -25,10 +29,17 @@ pub struct DrainLimits {
     pub batch_events: usize,
     /// Bytes per statement; one event is always taken.
     pub batch_bytes: usize,
+    /// A session whose next record is larger is left for another drain. One that is larger than
+    /// `spool.max_record_bytes` is set aside all the same.
+    pub record_bytes: u64,
     /// For one statement.
     pub statement_timeout: Duration,
     /// For the whole drain; none by default.
     pub deadline: Option<Instant>,
+    /// Session files at a time.
+    pub files: usize,
+    /// Files that were written to since are left: their hook calls are under way, and send them.
+    pub untouched_for: Duration,
 }
 
 impl Default for DrainLimits {
@@ -36,8 +47,11 @@ impl Default for DrainLimits {
         Self {
             batch_events: 200,
             batch_bytes: 4 << 20,
+            record_bytes: u64::MAX,
             statement_timeout: Duration::from_secs(30),
             deadline: None,
+            files: usize::MAX,
+            untouched_for: Duration::ZERO,
         }
     }
 }
@@ -46,6 +60,18 @@ impl DrainLimits {
     fn statement_deadline(&self) -> Instant {
         let deadline = Instant::now() + self.statement_timeout;
         self.deadline.map_or(deadline, |end| end.min(deadline))
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|end| Instant::now() >= end)
+    }
+
+    fn portion(&self) -> Portion {
+        Portion {
+            lines: self.batch_events,
+            bytes: self.batch_bytes,
+            line_bytes: self.record_bytes,
+        }
     }
 }
 
@@ -70,23 +96,21 @@ pub struct DrainReport {
 ///
 /// # Errors
 /// The first error of Postgres or of the disk, after every file was tried; stops at once where the
-/// connection is gone. What was not sent stays for the next drain.
+/// connection is gone or the time is up. What was not sent stays for the next drain.
 pub async fn drain(
     producer: &Producer,
     spool: &Spool,
     limits: &DrainLimits,
 ) -> Result<DrainReport, SpoolError> {
-    let listed = spool.clone();
-    let files = blocking(move || listed.files()).await?;
-    let mut drain = Drain {
-        producer,
-        spool,
-        limits,
-        report: DrainReport::default(),
-    };
+    let (listed, untouched_for, max) = (spool.clone(), limits.untouched_for, limits.files);
+    let files = blocking(move || listed.untouched_files(untouched_for, max)).await?;
+    let mut drain = Drain::new(producer, spool, limits);
     // One session that cannot be sent now keeps back no other.
     let mut failed = None;
     for path in files {
+        if limits.is_over() {
+            break;
+        }
         if let Err(error) = drain.file(&path).await {
             if producer.is_closed() {
                 return Err(error);
@@ -107,13 +131,24 @@ pub async fn drain_session(
     session: &str,
     limits: &DrainLimits,
 ) -> Result<DrainReport, SpoolError> {
-    let mut drain = Drain {
-        producer,
-        spool,
-        limits,
-        report: DrainReport::default(),
-    };
-    drain.file(&spool.path(session)).await?;
+    let mut drain = Drain::new(producer, spool, limits);
+    drain.file(&spool.file_of(session)).await?;
+    Ok(drain.report)
+}
+
+/// Sends what waits of a record's session up to the record, which it follows.
+///
+/// # Errors
+/// As [`drain`]; the record is in the spool then. Without an error it is in Postgres, or among what
+/// was rejected.
+pub async fn send_until(
+    producer: &Producer,
+    spool: &Spool,
+    record: &Appended,
+    limits: &DrainLimits,
+) -> Result<DrainReport, SpoolError> {
+    let mut drain = Drain::new(producer, spool, limits);
+    drain.until(record).await?;
     Ok(drain.report)
 }
 
@@ -125,108 +160,217 @@ struct Drain<'a> {
 }
 
 /// Whether a session's events can go on.
-#[derive(PartialEq, Eq)]
 enum Sent {
     All,
-    SessionFull,
+    SessionFull(ProducerError),
 }
 
-impl Drain<'_> {
+impl<'a> Drain<'a> {
+    fn new(producer: &'a Producer, spool: &'a Spool, limits: &'a DrainLimits) -> Self {
+        Self {
+            producer,
+            spool,
+            limits,
+            report: DrainReport::default(),
+        }
+    }
+
+    async fn open(&self, path: &Path) -> Result<Option<SessionFile>, SpoolError> {
+        let (path, max) = (path.to_owned(), self.spool.max_record_bytes);
+        blocking(move || SessionFile::open(&path, max)).await
+    }
+
+    async fn read(&self, file: SessionFile) -> Result<(SessionFile, Batch), SpoolError> {
+        let portion = self.limits.portion();
+        blocking(move || file.read(portion).map(|batch| (file, batch))).await
+    }
+
     async fn file(&mut self, path: &Path) -> Result<(), SpoolError> {
-        let opened = path.to_owned();
-        let Some(mut file) = blocking(move || SessionFile::open(&opened)).await? else {
+        let Some(mut file) = self.open(path).await? else {
             return Ok(());
         };
         loop {
-            let (events, bytes) = (self.limits.batch_events, self.limits.batch_bytes);
-            let (read, batch) =
-                blocking(move || file.read(events, bytes).map(|batch| (file, batch))).await?;
-            if self.batch(&read, &batch).await? == Sent::SessionFull {
+            if self.limits.is_over() {
+                return Ok(());
+            }
+            let (read, batch) = self.read(file).await?;
+            if batch.lines.is_empty() && batch.left_one {
+                return Ok(());
+            }
+            let (sent_file, sent) = self.batch(read, batch.lines).await?;
+            if let Sent::SessionFull(_) = sent {
                 self.report.sessions_full += 1;
                 return Ok(());
             }
-            let (advanced, after) = blocking(move || {
-                let mut file = read;
-                file.advance(batch.end).map(|after| (file, after))
-            })
-            .await?;
-            file = advanced;
-            match after {
-                After::More => {}
-                After::Gone => break,
-                After::GoneWithTail { offset, bytes } => {
-                    self.keep_torn(&file, offset, bytes).await?;
-                    break;
-                }
+            match self.advance(sent_file, batch.end).await? {
+                Some(advanced) => file = advanced,
+                None => break,
             }
         }
         self.report.sessions += 1;
         Ok(())
     }
 
-    async fn batch(&mut self, file: &SessionFile, batch: &Batch) -> Result<Sent, SpoolError> {
-        let mut whole = Vec::with_capacity(batch.lines.len());
-        for line in &batch.lines {
-            match line {
-                Line::Whole(json) => whole.push(json.as_str()),
-                Line::Torn { offset, bytes } => {
-                    self.keep_torn(file, *offset, bytes.clone()).await?;
+    async fn until(&mut self, record: &Appended) -> Result<(), SpoolError> {
+        let Some(mut file) = self.open(record.path()).await? else {
+            return Ok(());
+        };
+        while !file.has_sent(record)? {
+            if self.limits.is_over() {
+                return Err(ProducerError::from(AppendError::TimedOut).into());
+            }
+            let (read, batch) = self.read(file).await?;
+            let (sent_file, sent) = self.batch(read, batch.lines).await?;
+            if let Sent::SessionFull(error) = sent {
+                return Err(error.into());
+            }
+            let is_sent = batch.end >= record.end;
+            match self.advance(sent_file, batch.end).await {
+                Ok(Some(advanced)) => file = advanced,
+                Ok(None) => return Ok(()),
+                // Whoever drains the file next sends it once more, as a duplicate.
+                Err(error) if is_sent => {
+                    tracing::debug!(%error, "the spool keeps a record that was sent");
+                    return Ok(());
                 }
+                Err(error) => return Err(error),
             }
         }
-        match self.send(&whole).await {
-            Ok(()) => Ok(Sent::All),
-            Err(error) if error.fate() == Fate::Later => Err(error.into()),
-            Err(_) => self.one_by_one(&whole).await,
+        Ok(())
+    }
+
+    /// Notes what was sent. `None` where the file is gone with it.
+    async fn advance(
+        &mut self,
+        mut file: SessionFile,
+        end: u64,
+    ) -> Result<Option<SessionFile>, SpoolError> {
+        let advanced = blocking(move || file.advance(end).map(|after| (file, after)));
+        let (file, after) = advanced.await?;
+        match after {
+            After::More => Ok(Some(file)),
+            After::Gone => Ok(None),
+            After::GoneWithTail(tail) => {
+                self.keep_torn(file, tail).await?;
+                Ok(None)
+            }
         }
     }
 
-    async fn one_by_one(&mut self, records: &[&str]) -> Result<Sent, SpoolError> {
+    async fn batch(
+        &mut self,
+        mut file: SessionFile,
+        lines: Vec<Line>,
+    ) -> Result<(SessionFile, Sent), SpoolError> {
+        let mut whole = Vec::with_capacity(lines.len());
+        for line in lines {
+            match line {
+                Line::Whole(json) => whole.push(json),
+                Line::Torn(span) => file = self.keep_torn(file, span).await?,
+                Line::Oversized(span) => file = self.set_aside(file, span).await?,
+            }
+        }
+        let sent = match self.send(&whole).await {
+            Ok(()) => Sent::All,
+            Err(error) if error.fate() == Fate::Later => return Err(error.into()),
+            Err(error) => self.one_by_one(&whole, error).await?,
+        };
+        Ok((file, sent))
+    }
+
+    /// `error` is what the server said of all of them.
+    async fn one_by_one(
+        &mut self,
+        records: &[String],
+        error: ProducerError,
+    ) -> Result<Sent, SpoolError> {
+        let mut known = (records.len() == 1).then_some(error);
         for json in records {
-            let Err(error) = self.send(&[json]).await else {
+            let refused = match known.take() {
+                Some(error) => Err(error),
+                None => self.send(std::slice::from_ref(json)).await,
+            };
+            let Err(error) = refused else {
                 continue;
             };
             let fate = error.fate();
             match fate {
                 Fate::Later => return Err(error.into()),
-                Fate::SessionFull => return Ok(Sent::SessionFull),
+                Fate::SessionFull => return Ok(Sent::SessionFull(error)),
                 Fate::Event | Fate::Payload => {}
             }
             let reason = chain(&error);
-            let record: Record =
-                serde_json::from_str(json).map_err(|source| SpoolError::Decode { source })?;
+            let record = read(json)?;
             let (spool, kept, why) = (self.spool.clone(), record.clone(), reason.clone());
             let path = blocking(move || spool.reject(&kept, &why)).await?;
+            tracing::warn!(kept = %path.display(), reason, "a spooled record was refused for good");
             if fate == Fate::Payload {
-                let stand_in = record.stand_in(&reason, &path);
-                let deadline = self.limits.statement_deadline();
-                let event = stand_in.as_event();
-                match self
-                    .producer
-                    .enqueue(self.spool.stream.name, &event, deadline)
-                    .await
-                {
-                    Err(error) if error.fate() == Fate::Later => return Err(error.into()),
-                    // A stand-in that is refused as well must not hold up the events behind it.
-                    Err(error) => tracing::warn!(error = chain(&error), "no stand-in was stored"),
-                    Ok(_) => {}
-                }
+                self.replace(&record.stand_in(&reason, &path)).await?;
             }
             self.report.rejected.push(path);
         }
         Ok(Sent::All)
     }
 
-    async fn send(&mut self, records: &[&str]) -> Result<(), ProducerError> {
+    /// Keeps a line that no statement may have, and puts a stand-in into its place.
+    async fn set_aside(
+        &mut self,
+        file: SessionFile,
+        span: Span,
+    ) -> Result<SessionFile, SpoolError> {
+        let (spool, deadline) = (self.spool.clone(), self.limits.deadline);
+        let aside = blocking(move || {
+            let aside = spool.set_aside(&file, span, deadline)?;
+            Ok((file, aside))
+        });
+        let (file, aside) = aside.await?;
+        let kept = aside.path.display();
+        tracing::warn!(%kept, bytes = span.len, "an oversized record of the spool was set aside");
+        match aside.stand_in {
+            Some(stand_in) => {
+                self.replace(&stand_in).await?;
+                self.report.rejected.push(aside.path);
+            }
+            None => self.report.torn.push(aside.path),
+        }
+        Ok(file)
+    }
+
+    async fn replace(&self, stand_in: &Record) -> Result<(), SpoolError> {
+        let deadline = self.limits.statement_deadline();
+        let (stream, event) = (self.spool.stream.name, stand_in.as_event());
+        match self.producer.enqueue(stream, &event, deadline).await {
+            Err(error) if error.fate() == Fate::Later => return Err(error.into()),
+            // A stand-in that is refused as well must not hold up the events behind it.
+            Err(error) => tracing::warn!(error = chain(&error), "no stand-in was stored"),
+            Ok(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, records: &[String]) -> Result<(), ProducerError> {
+        let (stream, deadline) = (self.spool.stream.name, self.limits.statement_deadline());
         if records.is_empty() {
             return Ok(());
         }
-        let array = format!("[{}]", records.join(","));
-        let deadline = self.limits.statement_deadline();
-        let sent = self
-            .producer
-            .enqueue_array(self.spool.stream.name, &array, deadline);
-        for one in sent.await? {
+        let only = match records {
+            [json] => read(json).ok(),
+            _ => None,
+        };
+        let sent = match only {
+            // As hook calls mostly are: cheaper, and what is wrong is said of the record itself.
+            Some(record) => {
+                let event = record.as_event();
+                vec![self.producer.enqueue(stream, &event, deadline).await?]
+            }
+            None => {
+                let array = format!("[{}]", records.join(","));
+                self.producer
+                    .enqueue_array(stream, &array, deadline)
+                    .await?
+            }
+        };
+        for one in sent {
             let count = match one.duplicate {
                 true => &mut self.report.duplicates,
                 false => &mut self.report.events,
@@ -238,19 +382,38 @@ impl Drain<'_> {
 
     async fn keep_torn(
         &mut self,
-        file: &SessionFile,
-        offset: u64,
-        bytes: Vec<u8>,
-    ) -> Result<(), SpoolError> {
-        let (spool, path) = (self.spool.clone(), file.path().to_owned());
-        let kept = blocking(move || spool.keep_torn(&path, offset, &bytes)).await?;
+        file: SessionFile,
+        span: Span,
+    ) -> Result<SessionFile, SpoolError> {
+        let spool = self.spool.clone();
+        let kept = blocking(move || {
+            let kept = spool.keep_torn(&file, span)?;
+            Ok((file, kept))
+        });
+        let (file, kept) = kept.await?;
         tracing::warn!(kept = %kept.display(), "the spool held the remains of an unfinished append");
         self.report.torn.push(kept);
-        Ok(())
+        Ok(file)
     }
 }
 
+fn read(json: &str) -> Result<Record, SpoolError> {
+    serde_json::from_str(json).map_err(|source| SpoolError::Decode { source })
+}
+
+/// Disk work that must not keep a runtime's threads. A runtime of one thread is a hook call's, which
+/// has nothing else to do: to hand over to another thread and back would cost it more than the work.
 pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
+) -> Result<T, SpoolError> {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return work();
+    }
+    aside(work).await
+}
+
+/// Disk work that goes on while the caller does something else.
+pub async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
 ) -> Result<T, SpoolError> {
     spawn_blocking(work)

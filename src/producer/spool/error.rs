@@ -25,6 +25,18 @@ pub enum SpoolError {
     Full { dir: PathBuf, used: u64, max: u64 },
     #[error("{} stayed locked: another process stopped in the middle of a write", path.display())]
     Locked { path: PathBuf },
+    #[error(
+        "the spool {} is not used: {reason}. Make it a folder of this user's own (mode 0700), or set \
+         LANEKEEPER_SPOOL__DIR to one",
+        dir.display()
+    )]
+    Untrusted { dir: PathBuf, reason: String },
+    /// Only of drains with a deadline.
+    #[error(
+        "{} has a record of {bytes} bytes that could not be set aside in time: run `lanekeeper spool`",
+        path.display()
+    )]
+    NoTime { path: PathBuf, bytes: u64 },
     #[error("cannot encode a rejected record: {source}")]
     Encode { source: serde_json::Error },
     #[error("a spooled record has a good checksum and cannot be read: {source}")]

@@ -4,7 +4,7 @@
 //! ([`drain`]): a worker, `lanekeeper spool`, or the session's next hook call.
 //!
 //! ```text
-//!           append + fsync                 batch sent and committed
+//!           append                         batch sent and committed
 //! (no file) ─────────────► file, waiting ─────────────────────────► offset moved ─┐
 //!     ▲                      ▲   ▲                                                 │
 //!     │                      │   └──────────────── more in the file ◄──────────────┤
@@ -12,20 +12,27 @@
 //!                            └──── append (same lock)
 //! ```
 //!
+//! A hook call is in its session's file before anything else is tried ([`Spool::append`]), and then
+//! sends that file up to its own record ([`drain::send_until`]). So whatever ends it, its record is
+//! there, behind those that came before it.
+//!
 //! Invariants:
-//! - A session's events leave in the order in which they came. As long as a session has a file,
-//!   its producers append to it and send nothing past it ([`Spool::holds`]); the file goes only
-//!   when everything in it is committed.
+//! - A session's events leave in the order in which they came. Producers append to the session's
+//!   file and send nothing past it; the file goes only when everything in it is committed.
 //! - Nothing is stored twice: a record carries its message id, and Postgres answers a repeated one
 //!   as a duplicate. So a drain that died between COMMIT and its note of it, a hook that never saw
 //!   the answer to its COMMIT, and two drains of one file at a time are all harmless, and a drain
 //!   needs no lock: every one sends a run of records that begins at or before the first unsent one.
-//! - A record that is refused for good goes to `rejected/`, with its reason, and blocks nothing. It
-//!   is sent again when an operator asks for it ([`retry`]), behind what its session has by then.
+//! - A record that is refused for good, or larger than `spool.max_record_bytes`, goes to
+//!   `rejected/`, with its reason, and blocks nothing. It is sent again when an operator asks for it
+//!   ([`retry`]), behind what its session has by then.
+//! - Nobody holds more of the spool in memory than one batch, or one record where that is larger.
+//! - The folder is the user's own ([`trust`]).
 //!
 //! | failure | what happens |
 //! |---|---|
 //! | crash or full disk in the middle of an append | the torn line fails its checksum, is put into `rejected/` and reported; the lines before and after it are good |
+//! | crash or kill after the append, before COMMIT | the next drain sends it |
 //! | crash after COMMIT, before the offset moved | sent again, answered as duplicates |
 //! | torn offset | its checksum fails: the file is sent again from its start |
 //! | unlink races with an append | the appender sees a file without a name once it has the lock, and starts a new one |
@@ -33,26 +40,32 @@
 //! Left out on purpose: order between sessions, and encryption (the directory is private to its
 //! user, mode 0700).
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+pub mod append;
 pub mod config;
 pub mod drain;
 pub mod error;
-pub mod file;
+mod file;
+mod layout;
+mod lines;
 pub mod record;
+pub mod rejected;
 pub mod retry;
+mod trust;
 
+pub use append::Appended;
 pub use config::SpoolConfig;
 pub use drain::{DrainLimits, DrainReport, drain};
 pub use error::SpoolError;
 pub use record::Record;
+pub use rejected::{Rejected, Rejection};
 pub use retry::{RetryReport, retry_rejected};
 
 /// The stream that a spool's events belong to.
@@ -64,22 +77,17 @@ pub struct SpooledStream {
 }
 
 const EXTENSION: &str = "spool";
-const REJECTED: &str = "rejected";
+
+/// Files of a folder that are looked at to tell how full it is; the others count as their average.
+const SAMPLE: usize = 1_000;
 
 /// A spool directory. Made on the first append.
 #[derive(Clone, Debug)]
 pub struct Spool {
     dir: PathBuf,
     max_bytes: u64,
+    max_record_bytes: u64,
     stream: SpooledStream,
-}
-
-/// A rejected record as `rejected/` keeps it.
-#[derive(Debug, Serialize, serde::Deserialize)]
-pub struct Rejection {
-    pub reason: String,
-    pub rejected_at: jiff::Timestamp,
-    pub record: Box<RawValue>,
 }
 
 /// The unsent part of a session's file.
@@ -98,6 +106,7 @@ impl Spool {
         Ok(Self {
             dir,
             max_bytes: config.max_bytes,
+            max_record_bytes: config.max_record_bytes,
             stream,
         })
     }
@@ -108,35 +117,72 @@ impl Spool {
 
     /// Whether events of this session wait here. One `stat`.
     pub fn holds(&self, session: &str) -> bool {
-        self.path(session).exists()
+        self.file_of(session).exists()
     }
 
-    /// Appends a record to its session's file. It is on disk when this returns.
-    pub fn append(&self, record: &Record) -> Result<(), SpoolError> {
+    /// Writes a record to the end of its session's file. Once this returns the record outlives this
+    /// process; once it is synced ([`Appended::sync`]), the machine. One that is larger than a record
+    /// may be is set aside, and a stand-in takes its place.
+    pub fn append(&self, record: &Record, patience: Duration) -> Result<Appended, SpoolError> {
         make_dir(&self.dir)?;
+        self.check_dir()?;
         let line = record.to_line();
-        self.check_room(
-            line.len() as u64,
-            (self.stream.is_critical)(&record.event_type),
-        )?;
-        file::append(&self.path(&record.session), &line)
+        let bytes = line.len() as u64;
+        self.check_room(bytes, (self.stream.is_critical)(&record.event_type))?;
+        let path = self.file_of(&record.session);
+        if bytes <= self.max_record_bytes {
+            return append::append(&path, &line, patience);
+        }
+        let reason = self.too_large(bytes);
+        let kept_in = self.reject(record, &reason)?;
+        let stand_in = record.stand_in(&reason, &kept_in);
+        let mut appended = append::append(&path, &stand_in.to_line(), patience)?;
+        appended.set_aside = Some((reason, kept_in));
+        Ok(appended)
+    }
+
+    /// Writes a record once more, with what was found out since: readers take the later copy of the
+    /// two. Where that fails, or another record came in between, the first copy stands.
+    pub fn amend(&self, first: Appended, record: &Record, patience: Duration) -> Appended {
+        match self.append(record, patience) {
+            Ok(mut amended) => {
+                amended.is_new |= first.is_new;
+                amended
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a spooled record was not amended");
+                first
+            }
+        }
     }
 
     /// The session files, oldest first.
     pub fn files(&self) -> Result<Vec<PathBuf>, SpoolError> {
-        let mut files = entries(&self.dir, EXTENSION)?;
-        files.sort_by_cached_key(|path| {
-            fs::metadata(path)
-                .and_then(|meta| meta.created().or_else(|_| meta.modified()))
-                .ok()
+        self.check_dir()?;
+        let mut files = entries(&self.dir, EXTENSION, usize::MAX)?;
+        sort_by_age(&mut files);
+        Ok(files)
+    }
+
+    /// At most `max` session files to which nobody has written for some time: those of hook calls
+    /// that are under way are not among them. The oldest of them first.
+    pub fn untouched_files(&self, since: Duration, max: usize) -> Result<Vec<PathBuf>, SpoolError> {
+        self.check_dir()?;
+        let mut files = entries(&self.dir, EXTENSION, max)?;
+        let now = SystemTime::now();
+        files.retain(|path| {
+            let modified = fs::metadata(path).and_then(|meta| meta.modified());
+            // One of the future, by a clock that was set back, is nobody's.
+            modified.is_ok_and(|at| now.duration_since(at).map_or(true, |age| age >= since))
         });
+        sort_by_age(&mut files);
         Ok(files)
     }
 
     /// What waits in a session's file; `None` where it is gone by now. Reads through it, and holds
     /// a line of it at a time.
     pub fn waiting(&self, path: &Path) -> Result<Option<Waiting>, SpoolError> {
-        let Some(file) = file::SessionFile::open(path)? else {
+        let Some(file) = file::SessionFile::open(path, self.max_record_bytes)? else {
             return Ok(None);
         };
         let first = file.first()?;
@@ -149,62 +195,13 @@ impl Spool {
         }))
     }
 
-    /// What was rejected, in no order.
-    pub fn rejected(&self) -> Result<Vec<PathBuf>, SpoolError> {
-        entries(&self.dir.join(REJECTED), "json")
+    /// Refuses a folder that is not the user's own.
+    fn check_dir(&self) -> Result<(), SpoolError> {
+        trust::check(&self.dir)
     }
 
-    /// Keeps a record that Postgres will never take, with the reason. Repeatable: one file per
-    /// message id.
-    pub fn reject(&self, record: &Record, reason: &str) -> Result<PathBuf, SpoolError> {
-        let rejection = Rejection {
-            reason: reason.to_owned(),
-            rejected_at: jiff::Timestamp::now(),
-            record: record.to_raw(),
-        };
-        let body =
-            serde_json::to_vec(&rejection).map_err(|source| SpoolError::Encode { source })?;
-        self.keep(&format!("{}.json", record.message_id), &body)
-    }
-
-    /// Reads a file of [`Spool::rejected`].
-    pub fn read_rejected(path: &Path) -> Result<(Rejection, Record), SpoolError> {
-        let text = fs::read(path).map_err(|source| SpoolError::io("read", path, source))?;
-        let unusable = |source| SpoolError::NotRejection {
-            path: path.to_owned(),
-            source,
-        };
-        let rejection: Rejection = serde_json::from_slice(&text).map_err(unusable)?;
-        let record = serde_json::from_str(rejection.record.get()).map_err(unusable)?;
-        Ok((rejection, record))
-    }
-
-    /// Keeps bytes of a session file that are no record.
-    fn keep_torn(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<PathBuf, SpoolError> {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        self.keep(&format!("{stem}-{offset}.torn"), bytes)
-    }
-
-    fn keep(&self, name: &str, body: &[u8]) -> Result<PathBuf, SpoolError> {
-        let dir = self.dir.join(REJECTED);
-        make_dir(&dir)?;
-        let path = dir.join(name);
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&path)?;
-            file.write_all(body)?;
-            file.sync_data()?;
-            File::open(&dir)?.sync_all()
-        };
-        write().map_err(|source| SpoolError::io("write", &path, source))?;
-        Ok(path)
-    }
-
-    fn path(&self, session: &str) -> PathBuf {
+    /// Where a session's events wait.
+    pub fn file_of(&self, session: &str) -> PathBuf {
         let digest = Sha256::digest(session.as_bytes());
         let name: String = digest
             .iter()
@@ -218,7 +215,7 @@ impl Spool {
     /// critical events.
     fn check_room(&self, more: u64, critical: bool) -> Result<(), SpoolError> {
         let mut used = 0;
-        for dir in [self.dir.clone(), self.dir.join(REJECTED)] {
+        for dir in [self.dir.clone(), self.rejected_dir()] {
             used += bytes_in(&dir).map_err(|source| SpoolError::io("read", &dir, source))?;
         }
         let max = match critical {
@@ -244,131 +241,59 @@ fn make_dir(dir: &Path) -> Result<(), SpoolError> {
         .map_err(|source| SpoolError::io("create", dir, source))
 }
 
-fn entries(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, SpoolError> {
+fn sort_by_age(files: &mut [PathBuf]) {
+    files.sort_by_cached_key(|path| {
+        fs::metadata(path)
+            .and_then(|meta| meta.created().or_else(|_| meta.modified()))
+            .ok()
+    });
+}
+
+/// At most `max` files with this extension.
+fn entries(dir: &Path, extension: &str, max: usize) -> Result<Vec<PathBuf>, SpoolError> {
     let listing = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         listing => listing,
     };
+    let has_extension = |path: &PathBuf| path.extension().is_some_and(|e| e == extension);
     listing
         .and_then(|listing| {
             listing
                 .map(|entry| Ok(entry?.path()))
+                .filter(|path| path.as_ref().map_or(true, has_extension))
+                .take(max)
                 .collect::<io::Result<Vec<_>>>()
-        })
-        .map(|paths| {
-            paths
-                .into_iter()
-                .filter(|path| path.extension().is_some_and(|e| e == extension))
-                .collect()
         })
         .map_err(|source| SpoolError::io("read", dir, source))
 }
 
+/// Bytes of a folder's files: exact for up to [`SAMPLE`] of them, for more an estimate, so that a
+/// hook call does not pay for all that others left.
 fn bytes_in(dir: &Path) -> io::Result<u64> {
     let listing = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         listing => listing?,
     };
-    let mut bytes = 0;
+    let (mut bytes, mut looked_at, mut others) = (0, 0, 0);
     for entry in listing {
-        match entry?.metadata() {
-            Ok(meta) if meta.is_file() => bytes += meta.len(),
+        let entry = entry?;
+        if looked_at == SAMPLE {
+            others += 1;
+            continue;
+        }
+        match entry.metadata() {
+            Ok(meta) if meta.is_file() => {
+                bytes += meta.len();
+                looked_at += 1;
+            }
             Ok(_) => {}
             // A drain unlinked it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(bytes)
+    Ok(bytes + bytes / SAMPLE as u64 * others)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::record::example;
-    use super::*;
-
-    const STREAM: SpooledStream = SpooledStream {
-        name: "runs",
-        is_critical: |event_type| event_type == "agent_stop",
-    };
-
-    struct Scratch(Spool);
-
-    impl Scratch {
-        fn new(max_bytes: u64) -> Self {
-            let name = format!("lanekeeper-spool-{}", uuid::Uuid::now_v7());
-            let dir = Some(std::env::temp_dir().join(name));
-            Self(
-                Spool::new(
-                    &SpoolConfig {
-                        dir,
-                        max_bytes,
-                        ..SpoolConfig::default()
-                    },
-                    STREAM,
-                )
-                .unwrap(),
-            )
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0.dir).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_session_is_held_from_its_first_append_on_in_a_private_file() {
-        let scratch = Scratch::new(1 << 20);
-        assert!(!scratch.0.holds("s"));
-        scratch.0.append(&example("s", 1)).unwrap();
-        assert!(scratch.0.holds("s"));
-        assert!(!scratch.0.holds("t"));
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&scratch.0.dir), 0o700);
-        assert_eq!(mode(&scratch.0.path("s")), 0o600);
-        assert_eq!(scratch.0.files().unwrap(), [scratch.0.path("s")]);
-    }
-
-    #[test]
-    fn the_last_tenth_is_kept_for_critical_events() {
-        let mut record = example("s", 1);
-        let scratch = Scratch::new(10 * record.to_line().len() as u64);
-        let refused = loop {
-            if let Err(error) = scratch.0.append(&record) {
-                break error;
-            }
-        };
-        assert!(matches!(refused, SpoolError::Full { .. }), "{refused}");
-        record.event_type = "agent_stop".to_owned();
-        scratch.0.append(&record).unwrap();
-    }
-
-    #[test]
-    fn a_rejected_record_is_kept_whole_with_its_reason() {
-        let scratch = Scratch::new(1 << 20);
-        let record = example("s", 9);
-        let path = scratch.0.reject(&record, "too large").unwrap();
-        assert_eq!(scratch.0.reject(&record, "again").unwrap(), path);
-        let kept: Rejection = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        assert_eq!(kept.reason, "again");
-        let kept: Record = serde_json::from_str(kept.record.get()).unwrap();
-        assert_eq!(kept.payload.get(), record.payload.get());
-        assert_eq!(scratch.0.rejected().unwrap(), [path]);
-    }
-
-    #[test]
-    fn a_directory_that_cannot_be_made_is_an_error_that_names_it() {
-        let dir = Some(PathBuf::from("/dev/null/spool"));
-        let config = SpoolConfig {
-            dir,
-            ..SpoolConfig::default()
-        };
-        let spool = Spool::new(&config, STREAM).unwrap();
-        let error = spool.append(&example("s", 1)).unwrap_err().to_string();
-        assert!(error.contains("/dev/null/spool"), "{error}");
-    }
-}
+mod tests;

@@ -22,7 +22,11 @@ pub struct Record {
     pub headers: Box<RawValue>,
 }
 
-const SUM_LEN: usize = 16;
+pub(super) const SUM_LEN: usize = 16;
+
+/// A record's JSON begins with its id.
+const ID_KEY: &str = "{\"message_id\":\"";
+const ID_LEN: usize = 36;
 
 impl Record {
     /// This record's line, newline included.
@@ -45,23 +49,30 @@ impl Record {
         serde_json::value::to_raw_value(self).expect("strings and raw values always serialise")
     }
 
-    /// What takes the place of a record whose payload Postgres cannot take, so that the session's
-    /// log says what happened and its later events keep their order.
+    /// What takes the place of a record whose payload cannot be taken, so that the session's log says
+    /// what happened and its later events keep their order.
     pub fn stand_in(&self, reason: &str, kept_in: &std::path::Path) -> Self {
+        self.stand_in_for(self.payload.get().len() as u64, reason, kept_in)
+    }
+
+    pub(super) fn stand_in_for(&self, bytes: u64, reason: &str, kept_in: &std::path::Path) -> Self {
         #[derive(Serialize)]
         struct StandIn<'a> {
             rejected: &'a str,
-            bytes: usize,
+            bytes: u64,
             kept_in: std::borrow::Cow<'a, str>,
         }
         let payload = serde_json::value::to_raw_value(&StandIn {
             rejected: reason,
-            bytes: self.payload.get().len(),
+            bytes,
             kept_in: kept_in.to_string_lossy(),
         });
         Self {
+            message_id: self.message_id,
+            session: self.session.clone(),
+            event_type: self.event_type.clone(),
             payload: payload.expect("strings and a number always serialise"),
-            ..self.clone()
+            headers: self.headers.clone(),
         }
     }
 }
@@ -71,6 +82,14 @@ pub(super) fn check_line(line: &[u8]) -> Option<&str> {
     let (sum, json) = (line.get(..SUM_LEN)?, line.get(SUM_LEN + 1..)?);
     (line[SUM_LEN] == b' ' && checksum(json).as_bytes() == sum)
         .then(|| std::str::from_utf8(json).ok())?
+}
+
+/// Whether two lines are of one event: the later one is the earlier one, amended.
+pub(super) fn is_of_one_event(before: &str, json: &str) -> bool {
+    fn id(json: &str) -> Option<&str> {
+        json.strip_prefix(ID_KEY)?.get(..ID_LEN)
+    }
+    id(before).is_some_and(|before| Some(before) == id(json))
 }
 
 /// The first 64 bits of a SHA-256, in hexadecimal.
@@ -108,6 +127,17 @@ mod tests {
         let read: Record = serde_json::from_str(check_line(line).unwrap()).unwrap();
         assert_eq!(read.message_id, record.message_id);
         assert_eq!(read.payload.get(), record.payload.get());
+    }
+
+    #[test]
+    fn a_record_and_its_amended_copy_are_of_one_event() {
+        let record = example("s", 7);
+        let mut amended = record.clone();
+        amended.headers = RawValue::from_string("{\"a\":1}".to_owned()).unwrap();
+        let json = |record: &Record| record.to_raw().get().to_owned();
+        assert!(is_of_one_event(&json(&record), &json(&amended)));
+        assert!(!is_of_one_event(&json(&record), &json(&example("s", 8))));
+        assert!(!is_of_one_event("7", "7"));
     }
 
     #[test]

@@ -1,35 +1,53 @@
-//! Gets one record into Postgres within a budget, or else onto the disk.
+//! Gets one record onto the disk, and from there into Postgres within a budget.
 //!
 //! ```text
-//! session has a spool file? ── yes ─► append to it ─► drain that file while time remains
-//!           │ no
-//!           ▼
-//!   connect, enqueue ── stored ─► drain what other sessions left here, while time remains
+//! append to the session's spool file ── failed ─► connect ─► send what waits ─► enqueue
+//!           │ written: no signal loses it any more
+//!           ├─► sync the file
+//!           └─► connect, meanwhile
+//!                  │
+//!                  ▼
+//!   send that file up to the record ── stored ─► drain what other sessions left here, while time remains
 //!           │
 //!           ├─ refused for good ─► rejected/ (and a stand-in event where the payload is the reason)
-//!           └─ away, slow, unmigrated, outcome unknown ─► append to the session's spool file
+//!           └─ away, slow, unmigrated, outcome unknown ─► it is in the file already
 //! ```
 //!
-//! A record whose COMMIT was not answered goes to the spool as well: its message id makes the second
-//! time harmless. The order inside the session is the spool's business: see its invariants.
+//! A record whose COMMIT was not answered stays in the spool: its message id makes the second time
+//! harmless. The order inside the session is the spool's business: see its invariants.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_core::error::chain;
 use lanekeeper_postgres::append::Fate;
-use lanekeeper_producer::spool::drain::drain_session;
-use lanekeeper_producer::spool::{DrainLimits, Record, Spool, SpoolError, drain};
+use lanekeeper_producer::spool::drain::{aside, drain_session, send_until};
+use lanekeeper_producer::spool::{
+    Appended, DrainLimits, DrainReport, Record, Spool, SpoolError, drain,
+};
 use lanekeeper_producer::{Producer, ProducerError, Way};
 use tokio::time::Instant;
 
 use super::STREAM;
+
+/// The largest record of another session that a hook call sends. A larger one waits for a worker,
+/// `lanekeeper spool` or its own session's next call.
+const HELP_RECORD_BYTES: u64 = 1 << 20;
+
+/// Session files that a hook call looks at to help.
+const HELP_FILES: usize = 64;
+
+const NO_WAY: &str =
+    "neither a database URL (LANEKEEPER_DATABASE__URL) nor LANEKEEPER_URL is configured";
 
 /// What became of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Emitted {
     /// Postgres confirmed it.
     Stored,
+    /// Postgres confirmed it, and the spool could not be used.
+    StoredWithoutSpool { because: String },
     /// On disk, synced; a drain will bring it in.
     Spooled { because: String },
     /// Postgres will never take it: kept in the spool's `rejected/`.
@@ -41,123 +59,172 @@ pub enum Emitted {
 /// The way of one record. `way` is `None` where none is configured.
 pub struct Emitter<'a> {
     pub way: Option<&'a Way>,
-    pub spool: &'a Spool,
+    /// `None` where this machine has no place for one.
+    pub spool: Option<&'a Spool>,
     /// For everything that involves Postgres, from the call of [`Emitter::emit`] on.
     pub budget: Duration,
 }
 
 impl Emitter<'_> {
-    pub async fn emit(&self, record: &Record) -> Emitted {
+    /// `kept` is what came of appending the record to the spool.
+    pub async fn emit(&self, record: &Record, kept: Result<Appended, SpoolError>) -> Emitted {
         let deadline = Instant::now() + self.budget;
-        let Some(way) = self.way else {
-            return self.keep(
-                record,
-                "neither a database URL (LANEKEEPER_DATABASE__URL) nor LANEKEEPER_URL is configured"
-                    .into(),
-            );
-        };
-        if self.spool.holds(&record.session) {
-            return self.follow(record, way, deadline).await;
+        match (self.spool, kept) {
+            (Some(spool), Ok(kept)) => self.send_kept(spool, record, kept, deadline).await,
+            // Nobody waits for a stopped process: out of order, but kept.
+            (Some(spool), Err(error @ SpoolError::Locked { .. })) => {
+                let because = error.to_string();
+                match spool.reject(record, &because) {
+                    Ok(kept_in) => Emitted::Rejected { because, kept_in },
+                    Err(worse) => Emitted::Lost {
+                        because: format!("{because}; {worse}"),
+                    },
+                }
+            }
+            (spool, Err(error)) => {
+                // What waits there is not sent, and nothing may wait for it.
+                let spool = spool.filter(|_| !matches!(error, SpoolError::Untrusted { .. }));
+                self.send_unkept(spool, record, &error, deadline).await
+            }
+            (None, Ok(_)) => unreachable!("a record is kept by a spool"),
         }
-        let sent = match Producer::connect(way, deadline).await {
-            Ok(producer) => self.send(&producer, record, deadline).await,
-            Err(error) => Err(error),
-        };
-        sent.unwrap_or_else(|error| self.keep(record, told(&error)))
     }
 
-    /// Stores a record directly. An error means that it belongs into the spool.
-    async fn send(
+    /// Sends what waits of the session, up to the record.
+    async fn send_kept(
         &self,
-        producer: &Producer,
+        spool: &Spool,
         record: &Record,
+        kept: Appended,
         deadline: Instant,
-    ) -> Result<Emitted, ProducerError> {
-        let event = record.as_event();
-        let error = match producer.enqueue(STREAM, &event, deadline).await {
-            Ok(_) => {
-                self.help(producer, deadline).await;
-                return Ok(Emitted::Stored);
-            }
-            Err(error) => error,
-        };
-        let fate = error.fate();
-        if matches!(fate, Fate::Later | Fate::SessionFull) {
-            return Err(error);
-        }
-        let because = chain(&error);
-        let kept_in = match self.spool.reject(record, &because) {
-            Ok(path) => path,
-            Err(error) => {
-                let because = format!("{because}; {error}");
-                return Ok(Emitted::Lost { because });
+    ) -> Emitted {
+        let kept = Arc::new(kept);
+        let synced = Arc::clone(&kept);
+        let synced = aside(move || synced.sync());
+        let (synced, sent) = match self.way {
+            None => (synced.await, Err(NO_WAY.to_owned())),
+            Some(way) => {
+                let (synced, connected) = tokio::join!(synced, Producer::connect(way, deadline));
+                let sent = match connected {
+                    Ok(producer) => self.send_until(&producer, spool, &kept, deadline).await,
+                    Err(error) => Err(told(&error)),
+                };
+                (synced, sent)
             }
         };
-        if fate == Fate::Payload {
-            let stand_in = record.stand_in(&because, &kept_in);
-            let event = stand_in.as_event();
-            if let Err(error) = producer.enqueue(STREAM, &event, deadline).await
-                && error.fate() == Fate::Later
-            {
-                // The record itself is safe in any case.
-                self.keep(&stand_in, told(&error));
-            }
-        }
-        Ok(Emitted::Rejected { because, kept_in })
-    }
-
-    /// Goes behind what waits of this session, and tries to bring all of it in.
-    async fn follow(&self, record: &Record, way: &Way, deadline: Instant) -> Emitted {
-        let emitted = self.keep(record, "earlier events of the session still wait".into());
-        let producer = match Producer::connect(way, deadline).await {
-            Ok(producer) => producer,
-            Err(error) => return reworded(emitted, &error.into()),
+        let rejection = |(because, kept_in): (&str, &Path)| Emitted::Rejected {
+            because: because.to_owned(),
+            kept_in: kept_in.to_owned(),
         };
-        let limits = limits(deadline);
-        match drain_session(&producer, self.spool, &record.session, &limits).await {
-            Err(error) => reworded(emitted, &error),
-            Ok(_) if self.spool.holds(&record.session) => emitted,
-            Ok(report) => match emitted {
-                // The disk did not take it, but now nothing is left for it to overtake.
-                Emitted::Lost { .. } => self
-                    .send(&producer, record, deadline)
-                    .await
-                    .unwrap_or_else(|error| Emitted::Lost {
-                        because: told(&error),
-                    }),
-                _ => rejected(record, report.rejected).unwrap_or(Emitted::Stored),
+        match (sent, synced) {
+            (Ok(report), _) => kept
+                .set_aside()
+                .map(rejection)
+                .or_else(|| rejected(record, report.rejected))
+                .unwrap_or(Emitted::Stored),
+            (Err(because), Ok(())) => kept
+                .set_aside()
+                .map_or(Emitted::Spooled { because }, rejection),
+            (Err(because), Err(error)) => Emitted::Lost {
+                because: format!("{because}; {error}"),
             },
         }
+    }
+
+    async fn send_until(
+        &self,
+        producer: &Producer,
+        spool: &Spool,
+        kept: &Appended,
+        deadline: Instant,
+    ) -> Result<DrainReport, String> {
+        let sent = send_until(producer, spool, kept, &limits(deadline)).await;
+        let report = sent.map_err(|error| told_of(&error))?;
+        self.help(producer, spool, deadline).await;
+        Ok(report)
+    }
+
+    /// The disk did not take the record: all that is left is Postgres, once nothing of the session
+    /// is in the spool that it could overtake.
+    async fn send_unkept(
+        &self,
+        spool: Option<&Spool>,
+        record: &Record,
+        error: &SpoolError,
+        deadline: Instant,
+    ) -> Emitted {
+        let lost = |why: String| Emitted::Lost {
+            because: format!("{why}; {error}"),
+        };
+        let Some(way) = self.way else {
+            return lost(NO_WAY.to_owned());
+        };
+        let producer = match Producer::connect(way, deadline).await {
+            Ok(producer) => producer,
+            Err(error) => return lost(told(&error)),
+        };
+        if let Some(spool) = spool.filter(|spool| spool.holds(&record.session)) {
+            let drained = drain_session(&producer, spool, &record.session, &limits(deadline)).await;
+            if let Err(error) = drained {
+                return lost(told_of(&error));
+            }
+            if spool.holds(&record.session) {
+                return lost("earlier events of the session still wait".to_owned());
+            }
+        }
+        match producer.enqueue(STREAM, &record.as_event(), deadline).await {
+            Ok(_) => Emitted::StoredWithoutSpool {
+                because: error.to_string(),
+            },
+            Err(refused) => self
+                .refused(spool, &producer, record, &refused, deadline)
+                .await
+                .unwrap_or_else(|| lost(told(&refused))),
+        }
+    }
+
+    /// Keeps a record that Postgres will never take and the session's file does not have. `None`
+    /// where it is not known to be refused for good, or cannot be kept.
+    async fn refused(
+        &self,
+        spool: Option<&Spool>,
+        producer: &Producer,
+        record: &Record,
+        error: &ProducerError,
+        deadline: Instant,
+    ) -> Option<Emitted> {
+        let fate = error.fate();
+        if matches!(fate, Fate::Later | Fate::SessionFull) {
+            return None;
+        }
+        let because = chain(error);
+        let kept_in = spool?.reject(record, &because).ok()?;
+        if fate == Fate::Payload {
+            let stand_in = record.stand_in(&because, &kept_in);
+            // The record itself is safe in any case.
+            if let Err(error) = producer
+                .enqueue(STREAM, &stand_in.as_event(), deadline)
+                .await
+            {
+                tracing::debug!(error = chain(&error), "no stand-in was stored");
+            }
+        }
+        Some(Emitted::Rejected { because, kept_in })
     }
 
     /// With Postgres there and time left, brings in what other sessions had to leave behind: on a
     /// machine without a worker nobody else does.
-    async fn help(&self, producer: &Producer, deadline: Instant) {
-        if self.spool.files().is_ok_and(|files| !files.is_empty())
-            && let Err(error) = drain(producer, self.spool, &limits(deadline)).await
-        {
+    async fn help(&self, producer: &Producer, spool: &Spool, deadline: Instant) {
+        let limits = DrainLimits {
+            files: HELP_FILES,
+            record_bytes: HELP_RECORD_BYTES,
+            batch_bytes: HELP_RECORD_BYTES as usize,
+            // Younger ones may be of calls that are under way.
+            untouched_for: self.budget,
+            ..limits(deadline)
+        };
+        if let Err(error) = drain(producer, spool, &limits).await {
             tracing::debug!(%error, "the spool was not drained");
-        }
-    }
-
-    fn keep(&self, record: &Record, because: String) -> Emitted {
-        match self.spool.append(record) {
-            Ok(()) => Emitted::Spooled { because },
-            // Nobody waits for a stopped process: out of order, but kept.
-            Err(error @ SpoolError::Locked { .. }) => {
-                match self.spool.reject(record, &error.to_string()) {
-                    Ok(kept_in) => Emitted::Rejected {
-                        because: error.to_string(),
-                        kept_in,
-                    },
-                    Err(worse) => Emitted::Lost {
-                        because: format!("{because}; {error}; {worse}"),
-                    },
-                }
-            }
-            Err(error) => Emitted::Lost {
-                because: format!("{because}; {error}"),
-            },
         }
     }
 }
@@ -181,17 +248,11 @@ fn rejected(record: &Record, paths: Vec<PathBuf>) -> Option<Emitted> {
     })
 }
 
-fn reworded(emitted: Emitted, error: &SpoolError) -> Emitted {
-    let told = match error {
+/// Why a drain did not get as far as the record.
+fn told_of(error: &SpoolError) -> String {
+    match error {
         SpoolError::Append { source } => told(source),
         error => error.to_string(),
-    };
-    match emitted {
-        Emitted::Spooled { .. } => Emitted::Spooled { because: told },
-        Emitted::Lost { because } => Emitted::Lost {
-            because: format!("{because}; {told}"),
-        },
-        other => other,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Hook calls of agent CLIs, on their way into the `hooks` stream.
 //!
 //! ```text
-//! stdin or argv ─ payload ─► parse ─► allowlist ─► Record ─► emit ─┬─► lanekeeper.enqueue
-//!                  (text)   (name, session, JSON)                  └─► spool (server away or slow)
+//! stdin or argv ─ payload ─► parse ─► allowlist ─► Record ─► spool ─► lanekeeper.enqueue
+//!                  (text)   (name, session, JSON)              (until it is stored)
 //! ```
 //!
 //! Invariants kept here:

@@ -33,6 +33,7 @@ async fn a_call_that_goes_through_brings_in_what_other_sessions_left() {
     let db = TestDb::new().await;
     let mut machine = Machine::new(NOWHERE);
     machine.hook("codex", &numbered("gone", 0));
+    super::aside::age(&machine.spool().file_of("gone"));
     machine.url = db.url().to_owned();
     assert_eq!(machine.hook("codex", &numbered("here", 0)), "");
     assert_eq!(prompts(&db.connect().await, "gone").await, [0]);
