@@ -81,8 +81,9 @@ CREATE TABLE lanekeeper.stream (
 -- most 10 attempts.
 INSERT INTO lanekeeper.stream (name, max_payload_bytes, fan_out, critical, retry_schedule_ms, max_attempts)
 VALUES
+    -- `session_end` is for the agent registry: it comes after the end of the turn, or in its place.
     ('hooks', 8388608,
-     '{session_start,user_prompt_submit,agent_stop,session_end,notification,error}',
+     '{session_start,user_prompt_submit,agent_stop,notification,error}',
      '{session_start,user_prompt_submit,agent_stop,session_end,notification,error}',
      '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('inbound', 1048576, NULL, NULL, '{5000,10000,20000,40000,80000,160000,300000}', 0),

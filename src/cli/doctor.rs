@@ -1,9 +1,10 @@
 //! `lanekeeper doctor`: looks at everything that delivery depends on, and says what to do.
 //!
 //! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity`, `delivery`, `report`,
-//! `lanes`, `redis` and `spool`, a topic each. Whether a subscription is delivered is the workers' to say: this process
-//! may have other secrets and reach other addresses.
+//! `lanes`, `agents`, `redis` and `spool`, a topic each. Whether a subscription is delivered is the workers' to say:
+//! this process may have other secrets and reach other addresses.
 
+mod agents;
 mod capacity;
 mod check;
 mod delivery;
@@ -13,6 +14,7 @@ mod report;
 mod server;
 mod spool;
 
+use std::env;
 use std::iter;
 use std::process::ExitCode;
 
@@ -25,6 +27,7 @@ use lanekeeper_postgres::lane_connection::{self, OpenError};
 use lanekeeper_postgres::migrate::difference::{Difference, State};
 use lanekeeper_postgres::migrate::{self, MigrateError};
 use lanekeeper_postgres::{archive, diagnose, inspect};
+use lanekeeper_streams::hooks::{event_type, transcript};
 use tokio_postgres::Client;
 
 use super::Failure;
@@ -66,6 +69,8 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     };
     checks.extend(redis::judge(survey, limited));
     checks.extend(spool::judge(spool::look(&config.spool)));
+    let codex_home = transcript::codex_home(env::var_os("CODEX_HOME"), env::var_os("HOME"));
+    checks.extend(codex_home.and_then(|home| agents::codex_trust(&home)));
     match args.output.output {
         Output::Json => checks.iter().try_for_each(output::json_line)?,
         Output::Text => checks.iter().try_for_each(Check::print)?,
@@ -113,7 +118,10 @@ async fn examine(
         ids.sort_unstable();
         ids.dedup();
         let active = inspect::lanes(&reading, &ids).await?;
+        let known: Vec<&str> = event_type::known().collect();
+        let unknown = diagnose::unknown_hooks(&reading, &known, agents::NAMED).await?;
         drop(reading);
+        checks.push(agents::unknown_events(&unknown));
         checks.push(delivery::workers(&workers, &config.worker));
         checks.push(delivery::foreign_locks(&foreign_locks));
         checks.extend(delivery::subscriptions(&subscriptions));

@@ -41,7 +41,7 @@ use super::output;
     \"command\":\"lanekeeper hook --cli claude-code\"}]}]}}\n  \
     In ~/.codex/config.toml:  notify = [\"lanekeeper\", \"hook\", \"--cli\", \"codex-notify\"]")]
 pub struct Args {
-    /// claude-code, codex, codex-notify, gemini, cursor or opencode
+    /// claude-code, codex, codex-notify, gemini, cursor, opencode or qwen
     // Not parsed by clap: its refusal would exit 2, which blocks the agent.
     #[arg(long)]
     pub cli: Option<String>,

@@ -36,12 +36,13 @@ enum Command {
 Examples:
   lanekeeper session list
   lanekeeper session list --turn running
+  lanekeeper session list --turn stale
   lanekeeper session list --cli codex --limit 10 --output json")]
 struct ListArgs {
     /// Only sessions of this stream
     #[arg(long, value_name = "STREAM")]
     stream: Option<String>,
-    /// Only sessions of this agent CLI: claude-code, codex, gemini, cursor or opencode
+    /// Only sessions of this agent CLI: claude-code, codex, gemini, cursor, opencode or qwen
     #[arg(long, value_name = "CLI")]
     cli: Option<AgentCli>,
     /// Only agents' sessions whose turn is in this state
@@ -126,16 +127,18 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
         None => None,
     };
     let limit = args.limit.to_ask_for();
+    let stale_after_s = config.hook.stale_after_s;
     let ids = if args.cli.is_some() || args.turn.is_some() {
         let filter = RegistryFilter {
             cli: args.cli.map(AgentCli::agent),
             turn: args.turn,
         };
-        Some(inspect::registered(&reading, filter, stream_id, limit).await?)
+        Some(inspect::registered(&reading, filter, stream_id, stale_after_s, limit).await?)
     } else {
         None
     };
-    let mut sessions = inspect::sessions(&reading, stream_id, ids.as_deref(), limit).await?;
+    let ids = ids.as_deref();
+    let mut sessions = inspect::sessions(&reading, stream_id, ids, stale_after_s, limit).await?;
     drop(reading);
     args.limit.cut(&mut sessions);
     match args.output.output {
@@ -151,7 +154,8 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
     let reading = inspect::begin(&mut client).await?;
     let Name { stream, session } = &args.session;
     let session_id = inspect::find_session(&reading, stream, session).await?;
-    let sessions = inspect::sessions(&reading, None, Some(&[session_id]), 1).await?;
+    let stale_after_s = config.hook.stale_after_s;
+    let sessions = inspect::sessions(&reading, None, Some(&[session_id]), stale_after_s, 1).await?;
     let ids = inspect::lanes_of_session(&reading, session_id, None).await?;
     let lanes = inspect::lanes(&reading, &ids).await?;
     drop(reading);

@@ -1,6 +1,7 @@
 //! What `lanekeeper doctor` asks the server. The judgement is the command's.
 
 use jiff::{SignedDuration, Timestamp};
+use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::StoreError;
@@ -96,4 +97,42 @@ pub async fn has_today(client: &impl GenericClient) -> Result<bool, StoreError> 
         .await
         .and_then(|row| row.try_get("today"))
         .map_err(StoreError::on("looking for the log's partitions"))
+}
+
+/// A native event of an agent CLI whose type this release does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownHook {
+    pub cli: String,
+    /// `None`: the call named no event.
+    pub native_event: Option<String>,
+    /// How often it was seen.
+    pub events: i64,
+}
+
+/// The `limit` most frequent of them among the newest events of the newest agent sessions. `known`: the types that this
+/// release knows.
+///
+/// # Errors
+/// Where the server does not answer.
+pub async fn unknown_hooks(
+    client: &impl GenericClient,
+    known: &[&str],
+    limit: i64,
+) -> Result<Vec<UnknownHook>, StoreError> {
+    let statement = include_str!("sql/diagnose_hooks.sql");
+    let of_row = |row: &Row| {
+        Ok(UnknownHook {
+            cli: row.try_get("cli")?,
+            native_event: row.try_get("native_event")?,
+            events: row.try_get("events")?,
+        })
+    };
+    client
+        .query_typed(
+            statement,
+            &[(&known, Type::TEXT_ARRAY), (&limit, Type::INT8)],
+        )
+        .await
+        .and_then(|rows| rows.iter().map(of_row).collect())
+        .map_err(StoreError::on("looking for hook events of unknown types"))
 }

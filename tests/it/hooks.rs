@@ -15,6 +15,7 @@ mod aside;
 mod calls;
 mod garbage;
 mod killed;
+mod opencode;
 pub mod payloads;
 mod spool;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use lanekeeper_postgres::subscription::apply;
+use lanekeeper_streams::hooks::sent::SENT;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use lanekeeper_subscription::SubscriptionFile;
 use tokio_postgres::error::SqlState;
@@ -275,6 +276,37 @@ fn every_agent_cli_is_wired_with_a_snippet_that_is_what_its_file_must_be() {
         let shell = format!("hook --cli {cli}\"");
         let list = format!("\"hook\", \"--cli\", \"{cli}\"");
         assert!(wiring.contains(&shell) || wiring.contains(&list), "{cli}");
+    }
+}
+
+#[test]
+fn each_snippet_registers_every_event_that_the_mapping_uses_and_no_other() {
+    let hooks = section(HOOKS, "Wiring");
+    for sent in SENT {
+        let wired: BTreeSet<&str> = sent.wired().collect();
+        let shell = format!("lanekeeper hook --cli {}\"", sent.cli);
+        let registered: BTreeSet<String> = match sent.cli {
+            // It has one event, and no list.
+            AgentCli::CodexNotify => continue,
+            AgentCli::OpenCode => {
+                let shim = blocks(hooks, "js").concat();
+                let quoted = shim.split('"').skip(1).step_by(2).map(str::to_owned);
+                quoted
+                    .filter(|text| sent.events.contains(&&**text))
+                    .collect()
+            }
+            _ => blocks(hooks, "json")
+                .into_iter()
+                .filter(|block| block.contains(&shell))
+                .flat_map(|block| {
+                    let file: serde_json::Value = serde_json::from_str(block).unwrap();
+                    let events = file["hooks"].as_object().unwrap();
+                    events.keys().cloned().collect::<Vec<_>>()
+                })
+                .collect(),
+        };
+        let registered: BTreeSet<&str> = registered.iter().map(String::as_str).collect();
+        assert_eq!(registered, wired, "{}", sent.cli);
     }
 }
 

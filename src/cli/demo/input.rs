@@ -157,15 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_of_the_programs_own_is_recorded_or_says_why_not() {
+    fn every_call_of_the_programs_own_is_recorded() {
         let input = Input::read(None, Path::new("/nonexistent")).ok().unwrap();
         assert_eq!(input.all_calls(), input.calls.values().sum::<usize>());
-        let not_recorded: Vec<&str> = input.not_recorded.keys().map(String::as_str).collect();
-        assert_eq!(not_recorded, ["session_end"]);
-        assert_eq!(
-            input.recorded() + input.not_recorded["session_end"],
-            input.all_calls()
-        );
+        assert!(input.not_recorded.is_empty(), "{:?}", input.not_recorded);
+        assert_eq!(input.recorded(), input.all_calls());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct LaneStatus {
     /// Everything up to and including this seq is settled.
     pub cursor: i64,
     pub newest_seq: i64,
-    /// Events after the cursor, those that the filter will leave out included.
+    /// Events after the cursor, those that the filter will leave out included; 0 where it leaves all of them out.
     pub behind: i64,
     /// The event that is next.
     pub head_seq: Option<i64>,

@@ -10,8 +10,12 @@ use super::{StoreError, read};
 /// Whether an agent is at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TurnState {
+    /// No turn is open
     Idle,
+    /// A turn is open
     Running,
+    /// A turn is open, and nothing has come of its session for `hook.stale_after_s`
+    Stale,
 }
 
 impl TurnState {
@@ -19,6 +23,7 @@ impl TurnState {
         match self {
             Self::Idle => "idle",
             Self::Running => "running",
+            Self::Stale => "stale",
         }
     }
 }
@@ -47,7 +52,7 @@ pub struct RegistryEntry {
     pub last_error: Option<String>,
     pub last_error_code: Option<String>,
     pub last_error_at: Option<Timestamp>,
-    /// idle | running
+    /// idle | running | stale
     pub turn_state: String,
     /// Turns that began, as far as they were seen.
     pub turn: i64,
@@ -99,7 +104,8 @@ pub struct RegistryFilter<'a> {
     pub turn: Option<TurnState>,
 }
 
-/// The ids of the newest `limit` sessions that the filter lets through.
+/// The ids of the newest `limit` sessions that the filter lets through. `stale_after_s`: for how many seconds nothing
+/// has come of a running turn that is stale.
 ///
 /// # Errors
 /// Where they cannot be read.
@@ -107,6 +113,7 @@ pub async fn registered(
     client: &impl GenericClient,
     filter: RegistryFilter<'_>,
     stream_id: Option<i32>,
+    stale_after_s: u32,
     limit: i64,
 ) -> Result<Vec<i64>, StoreError> {
     read(
@@ -118,8 +125,14 @@ pub async fn registered(
             (&filter.turn.map(TurnState::as_str), Type::TEXT),
             (&limit, Type::INT8),
             (&stream_id, Type::INT4),
+            (&seconds(stale_after_s), Type::INT4),
         ],
         |row| row.try_get("session_id"),
     )
     .await
+}
+
+/// As Postgres takes them.
+pub(super) fn seconds(seconds: u32) -> i32 {
+    i32::try_from(seconds).unwrap_or(i32::MAX)
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
-use super::registry::RegistryEntry;
+use super::registry::{RegistryEntry, seconds};
 use super::{StoreError, read};
 
 /// A session and how far it got.
@@ -20,7 +20,7 @@ pub struct SessionStatus {
     pub last_event_at: Option<Timestamp>,
     pub lanes: i64,
     pub parked: i64,
-    /// Events after the cursor of the lane that is furthest behind.
+    /// Of the lane that is furthest behind: events after its cursor, if it has one of them to deliver.
     pub behind: i64,
     /// What its events told; `None` where it is no agent's session, or the registry is off.
     pub registry: Option<RegistryEntry>,
@@ -42,7 +42,8 @@ impl SessionStatus {
     }
 }
 
-/// The newest `limit` sessions, of one stream or of all; or those of some ids.
+/// The newest `limit` sessions, of one stream or of all; or those of some ids. `stale_after_s`: for how many seconds
+/// nothing has come of a running turn that is stale.
 ///
 /// # Errors
 /// Where they cannot be read.
@@ -50,6 +51,7 @@ pub async fn sessions(
     client: &impl GenericClient,
     stream_id: Option<i32>,
     session_ids: Option<&[i64]>,
+    stale_after_s: u32,
     limit: i64,
 ) -> Result<Vec<SessionStatus>, StoreError> {
     let statement = include_str!("../sql/session_list.sql");
@@ -61,6 +63,7 @@ pub async fn sessions(
             (&stream_id, Type::INT4),
             (&session_ids, Type::INT8_ARRAY),
             (&limit, Type::INT8),
+            (&seconds(stale_after_s), Type::INT4),
         ],
         SessionStatus::from_row,
     )

@@ -23,7 +23,8 @@ pub struct SubscriptionStatus {
     pub paused_at: Option<Timestamp>,
     pub pause_reason: Option<String>,
     pub lanes: LaneCounts,
-    /// Events after the cursors, those that the filter will leave out included.
+    /// Events after the cursors of lanes that have one of them to deliver, those that the filter will leave out
+    /// included.
     pub behind: i64,
     /// Age of the oldest of those.
     pub oldest_undelivered_age_s: Option<f64>,

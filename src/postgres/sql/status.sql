@@ -31,9 +31,9 @@ CROSS JOIN LATERAL (
                     -- Hashed once. As EXISTS it was a scan over all held lanes for each lane.
                     WHEN w.lane_id IN (SELECT h.lane_id FROM held AS h) THEN 'held'
                     WHEN p.retry_at > now() THEN 'blocked'
-                    WHEN e.newest > p.cursor OR p.requeued_after IS NOT NULL THEN 'ready'
+                    WHEN b.behind > 0 OR p.requeued_after IS NOT NULL THEN 'ready'
                     ELSE 'idle' END AS state,
-               greatest(e.newest - p.cursor, 0) AS behind, e.oldest_at
+               b.behind, e.oldest_at
         FROM (
             (SELECT r.lane_id
              FROM lanekeeper.priority_level AS v
@@ -57,9 +57,14 @@ CROSS JOIN LATERAL (
             FROM lanekeeper.progress AS p WHERE p.lane_id = w.lane_id ORDER BY p.version DESC LIMIT 1
         ) AS p
         CROSS JOIN LATERAL (
-            SELECT (SELECT n.seq FROM lanekeeper.newest_event(l.session_id, (now() AT TIME ZONE 'UTC')::date) AS n) AS newest,
-                   lanekeeper.first_event_at(l.session_id, p.cursor, p.cursor_day) AS oldest_at
-            -- Keeps the two reads from being copied to every place that uses them.
+            SELECT lanekeeper.events_behind(l.session_id, p.cursor, p.cursor_day, n.seq, s.events) AS behind
+            FROM lanekeeper.newest_event(l.session_id, (now() AT TIME ZONE 'UTC')::date) AS n
+            -- Keeps the reads, here and below, from being copied to every place that uses them.
+            OFFSET 0
+        ) AS b
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN b.behind > 0
+                        THEN lanekeeper.first_event_at(l.session_id, p.cursor, p.cursor_day) END AS oldest_at
             OFFSET 0
         ) AS e
     ) AS c

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::class::Class;
 use super::config::HookConfig;
-use super::event_type::{ERROR, UNKNOWN, event_type};
+use super::event_type::{EMPTY_PROMPT, ERROR, UNKNOWN, event_type};
 use super::json::{Sanitised, sanitise};
 use super::origin::Origin;
 use super::shape::{AgentCli, Fields};
@@ -94,10 +94,7 @@ impl Call {
                 // From the text as it came: the session's name is not redacted.
                 let raw: &RawValue = serde_json::from_str(&text).unwrap_or(&document.json);
                 let fields = Fields::of(cli, raw);
-                let event_type = fields
-                    .native_event
-                    .as_deref()
-                    .map_or(Cow::Borrowed(UNKNOWN), event_type);
+                let event_type = type_of(cli, &fields);
                 let (payload, reason) = stored(document, &text, config, &mut repaired);
                 (fields, event_type, payload, reason)
             }
@@ -184,6 +181,20 @@ impl Call {
             redacted(path, config).into_owned().into(),
         );
         self.record.headers = to_raw_value(&headers).expect("strings always serialise");
+    }
+}
+
+fn type_of(cli: AgentCli, fields: &Fields) -> Cow<'static, str> {
+    let name = fields.native_event.as_deref();
+    match name.map_or(Cow::Borrowed(UNKNOWN), event_type) {
+        // Qwen reports the tools' answers to its model as a prompt without text: no turn begins.
+        kind if cli == AgentCli::Qwen
+            && kind == "user_prompt_submit"
+            && fields.has_empty_prompt =>
+        {
+            Cow::Borrowed(EMPTY_PROMPT)
+        }
+        kind => kind,
     }
 }
 
@@ -326,6 +337,20 @@ mod tests {
         assert_eq!(call.record.session, "unattributed-cursor");
         assert_eq!(headers(&call)["unattributed"], true);
         assert!(call.note.unwrap().contains("no session id"));
+    }
+
+    #[test]
+    fn qwens_second_prompt_without_text_is_no_prompt() {
+        let of = |cli, prompt: &str| {
+            let json = format!(
+                r#"{{"session_id":"q","hook_event_name":"UserPromptSubmit","prompt":"{prompt}"}}"#
+            );
+            read(cli, json.as_bytes()).record.event_type
+        };
+        assert_eq!(of(AgentCli::Qwen, "do it"), "user_prompt_submit");
+        assert_eq!(of(AgentCli::Qwen, " "), "empty_prompt");
+        // Elsewhere it may be a picture.
+        assert_eq!(of(AgentCli::ClaudeCode, ""), "user_prompt_submit");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Settings of `lanekeeper hook`: keys under `hook`, or `LANEKEEPER_HOOK__…`.
+//! Settings of `lanekeeper hook` and of the agent registry: keys under `hook`, or `LANEKEEPER_HOOK__…`.
 
 use std::time::Duration;
 
@@ -7,14 +7,13 @@ use lanekeeper_core::section;
 use super::event_type::{MAPPED, UNKNOWN};
 
 section! {
-    /// `lanekeeper hook`, which agent CLIs call.
+    /// `lanekeeper hook`, which agent CLIs call, and what is shown of their sessions.
     #[derive(PartialEq, Eq)]
     HookConfig {
-        /// Event types that are stored; `unknown` stands for every unmapped one.
+        /// Event types that are stored; `unknown` stands for every one outside the eight that native names are
+        /// mapped to.
         allow: Vec<String> = MAPPED
-            .iter()
-            .copied()
-            .filter(|name| *name != "session_end")
+            .into_iter()
             .chain([UNKNOWN])
             .map(String::from)
             .collect(),
@@ -26,6 +25,8 @@ section! {
         stdin_timeout_ms: u64 = 1_000,
         /// How much is read of one call; the rest is left out, and the event says so.
         max_input_bytes: usize = 64 << 20,
+        /// After how many seconds without any event a running turn is shown as stale.
+        stale_after_s: u32 = 1_800,
     }
 }
 
@@ -50,11 +51,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_end_alone_is_dropped_by_default() {
+    fn every_type_is_stored_by_default() {
         let config = HookConfig::default();
-        assert!(!config.allows("session_end"));
         for kept in [
             "session_start",
+            "session_end",
             "error",
             "tool_use",
             "pre_compact",

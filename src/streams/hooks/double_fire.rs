@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::shape::Fields;
+use super::shape::{AgentCli, Fields};
 
 #[derive(Deserialize)]
 struct HooksFile {
@@ -59,11 +59,12 @@ fn registers(file: &Path, event: &str) -> bool {
     file.hooks.get(event).is_some_and(|entries| {
         entries
             .iter()
-            .any(|e| e.matcher.is_none() && is_ours(&e.command))
+            .any(|e| e.matcher.is_none() && runs_hook(&e.command, AgentCli::Cursor))
     })
 }
 
-fn is_ours(command: &str) -> bool {
+/// Whether a command of a CLI's wiring runs `lanekeeper hook` for that CLI.
+pub fn runs_hook(command: &str, cli: AgentCli) -> bool {
     let words: Vec<&str> = command
         .split_whitespace()
         .map(|w| w.trim_matches(['"', '\'']))
@@ -73,9 +74,9 @@ fn is_ours(command: &str) -> bool {
             .file_stem()
             .is_some_and(|name| name == "lanekeeper")
     });
-    let for_cursor =
-        words.windows(2).any(|pair| pair == ["--cli", "cursor"]) || words.contains(&"--cli=cursor");
-    program.is_some_and(|at| words[at..].contains(&"hook")) && for_cursor
+    let names_it = words.windows(2).any(|pair| pair == ["--cli", cli.name()])
+        || words.contains(&&*format!("--cli={cli}"));
+    program.is_some_and(|at| words[at..].contains(&"hook")) && names_it
 }
 
 #[cfg(test)]

@@ -3,8 +3,11 @@
 //! A native name is first brought to snake case (`PreToolUse`, `preToolUse` → `pre_tool_use`;
 //! `session.idle` → `session_idle`; `beforeMCPExecution` → `before_mcp_execution`). Then one table
 //! serves all CLIs: no two of them use one name for different things, and Cursor running Claude
-//! Code's hooks under either spelling needs no case of its own. A name without a row keeps its
-//! snake-case form as the event type.
+//! Code's hooks under either spelling needs no case of its own. Every other name keeps its snake-case
+//! form as the event type: the known ones of [`ACTIVITY`] and [`CHUNKS`], and those that nobody knows
+//! yet, of which `lanekeeper doctor` warns. They keep their names so that coalescing, which keeps the
+//! newest of each type, does not put a file's change in the place of a compaction. [`super::sent`]
+//! lists what each CLI sends.
 //!
 //! | native (snake case) | type | sent by | why |
 //! |---|---|---|---|
@@ -17,13 +20,9 @@
 //! | `stop`, `after_agent`, `session_idle`, `agent_turn_complete` | `agent_stop` | Claude Code, Codex, Cursor; Gemini; OpenCode; Codex notify | the turn is over |
 //! | `interrupt` | `agent_stop` | Codex | an interrupted turn gets no `Stop` |
 //! | `stop_failure`, `session_error` | `error` | Claude Code; OpenCode | the turn ended in an API failure that somebody should see; `native_event` says that the turn is over |
-//! | `notification`, `permission_request`, `permission_asked`, `permission_updated`, `elicitation` | `notification` | Claude Code, Gemini, Codex, OpenCode | the agent waits for a person (`permission_updated` is the older OpenCode name) |
-//! | `session_end`, `session_deleted` | `session_end` | Claude Code, Codex, Gemini, Cursor; OpenCode | not on the default allowlist |
-//! | `pre_compress` | `pre_compact` | Gemini | the others' word for it; not one of the mapped types |
-//!
-//! Deliberately without a row: `user_prompt_expansion` (the prompt itself follows),
-//! `after_agent_response` and `after_agent_thought` (the turn goes on), `before_model` and
-//! `after_model` (one per chunk), `post_tool_batch` (its calls were reported singly).
+//! | `notification`, `permission_request`, `permission_asked`, `permission_v2_asked`, `permission_updated`, `question_asked`, `question_v2_asked`, `elicitation` | `notification` | Claude Code, Gemini, Codex, OpenCode | the agent waits for a person (`permission_updated` is the older OpenCode name) |
+//! | `session_end`, `session_deleted`, `session_delete` | `session_end` | Claude Code, Codex, Gemini, Cursor; OpenCode; Qwen | the agent registry closes the turn; not delivered by default |
+//! | `pre_compress` | `pre_compact` | Gemini | the others' word for it; activity |
 
 use std::borrow::Cow;
 
@@ -39,8 +38,58 @@ pub const MAPPED: [&str; 8] = [
     "session_end",
 ];
 
+/// Known types outside [`MAPPED`]: what an agent does between a prompt and the end of its turn, or
+/// beside it. Bursty; delivered only to subscriptions that name them; activity to the agent registry.
+pub const ACTIVITY: [&str; 30] = [
+    "after_agent_response",
+    "after_agent_thought",
+    "before_model",
+    "before_tool_selection",
+    "config_change",
+    "cwd_changed",
+    "directory_added",
+    "elicitation_result",
+    EMPTY_PROMPT,
+    "file_changed",
+    "instructions_loaded",
+    "post_compact",
+    "post_model_request",
+    "post_model_switch",
+    "post_tool_batch",
+    "pre_compact",
+    "pre_model_request",
+    "pre_model_switch",
+    "session_compacted",
+    SESSION_STATUS,
+    "setup",
+    "task_completed",
+    "task_created",
+    "teammate_idle",
+    "todo_completed",
+    "todo_created",
+    "user_prompt_expansion",
+    "workspace_open",
+    "worktree_create",
+    "worktree_remove",
+];
+
+/// Known types of which there is one for each chunk of an answer: like those of [`ACTIVITY`], but too
+/// many for the registry.
+pub const CHUNKS: [&str; 2] = ["after_model", "message_display"];
+
+/// The type of a prompt that a CLI reports without text in the middle of a turn.
+pub const EMPTY_PROMPT: &str = "empty_prompt";
+
+/// OpenCode's `session.status`: idle, busy or retry.
+pub const SESSION_STATUS: &str = "session_status";
+
 /// The type of a call that names no event; on an allowlist, every type outside [`MAPPED`].
 pub const UNKNOWN: &str = "unknown";
+
+/// The types of events of which this release knows what they are.
+pub fn known() -> impl Iterator<Item = &'static str> {
+    MAPPED.into_iter().chain(ACTIVITY).chain(CHUNKS)
+}
 
 /// The type of what could not be read at all.
 pub const ERROR: &str = "error";
@@ -79,9 +128,15 @@ pub fn event_type(native: &str) -> Cow<'static, str> {
             "agent_stop"
         }
         "stop_failure" | "session_error" => ERROR,
-        "notification" | "permission_request" | "permission_asked" | "permission_updated"
+        "notification"
+        | "permission_request"
+        | "permission_asked"
+        | "permission_v2_asked"
+        | "permission_updated"
+        | "question_asked"
+        | "question_v2_asked"
         | "elicitation" => "notification",
-        "session_end" | "session_deleted" => "session_end",
+        "session_end" | "session_deleted" | "session_delete" => "session_end",
         "pre_compress" => "pre_compact",
         "" => UNKNOWN,
         _ => return Cow::Owned(name),
@@ -90,7 +145,7 @@ pub fn event_type(native: &str) -> Cow<'static, str> {
 }
 
 /// Lower-case ASCII words joined by underscores; everything else separates words. Bounded.
-fn snake_case(native: &str) -> String {
+pub fn snake_case(native: &str) -> String {
     let chars: Vec<char> = native.chars().take(4 * MAX_LEN).collect();
     let mut name = String::with_capacity(chars.len() + 8);
     for (i, &c) in chars.iter().enumerate() {
@@ -148,7 +203,11 @@ mod tests {
             ("session.error", "error"),
             ("PermissionRequest", "notification"),
             ("permission.asked", "notification"),
+            ("permission.v2.asked", "notification"),
+            ("question.asked", "notification"),
+            ("question.v2.asked", "notification"),
             ("SessionEnd", "session_end"),
+            ("SessionDelete", "session_end"),
             ("PreCompress", "pre_compact"),
         ] {
             assert_eq!(event_type(native), expected, "{native}");

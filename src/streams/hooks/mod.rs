@@ -29,6 +29,7 @@ pub mod json;
 pub mod members;
 pub mod origin;
 pub mod registry;
+pub mod sent;
 pub mod shape;
 pub mod string;
 pub mod transcript;

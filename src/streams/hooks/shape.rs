@@ -2,7 +2,7 @@
 //!
 //! | CLI | event | session |
 //! |---|---|---|
-//! | Claude Code, Codex, Gemini | `hook_event_name` | `session_id` |
+//! | Claude Code, Codex, Gemini, Qwen | `hook_event_name` | `session_id` |
 //! | Codex notify | `type` | `thread-id`, which is Codex' session id |
 //! | Cursor | `hook_event_name` | `session_id`, in older versions `conversation_id` only; both may be empty |
 //! | OpenCode | whatever the plugin calls it: `hook_type`, `type`, `event.type` | `sessionID` in its spellings, at the top, in `properties`, in `properties.info` or `.part`, or in `input`; `properties.info.id` where the event is about a session |
@@ -24,6 +24,7 @@ pub enum AgentCli {
     Gemini,
     Cursor,
     OpenCode,
+    Qwen,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +34,14 @@ pub struct UnknownCli {
 }
 
 impl AgentCli {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::ClaudeCode,
         Self::Codex,
         Self::CodexNotify,
         Self::Gemini,
         Self::Cursor,
         Self::OpenCode,
+        Self::Qwen,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -50,6 +52,7 @@ impl AgentCli {
             Self::Gemini => "gemini",
             Self::Cursor => "cursor",
             Self::OpenCode => "opencode",
+            Self::Qwen => "qwen",
         }
     }
 
@@ -124,6 +127,8 @@ pub struct Fields {
     pub transcript_path: Option<String>,
     /// Of an agent that works for the session's own, under its id.
     pub is_of_subagent: bool,
+    /// `prompt` is there, and has no text in it.
+    pub has_empty_prompt: bool,
 }
 
 impl Fields {
@@ -161,6 +166,7 @@ impl Fields {
             workspace_roots,
             transcript_path: top.text("transcript_path"),
             is_of_subagent: top.text("agent_id").is_some(),
+            has_empty_prompt: top.get("prompt").is_some_and(is_empty),
         }
     }
 
@@ -177,6 +183,10 @@ impl Fields {
             ..Self::default()
         }
     }
+}
+
+fn is_empty(text: &RawValue) -> bool {
+    text_of(text).is_some_and(|text| text.trim().is_empty())
 }
 
 fn string_after(text: &str, key: &str) -> Option<String> {

@@ -30,6 +30,7 @@ async fn a_database_that_is_well_passes() {
         "schema",
         "partitions",
         "subscriptions",
+        "hook events",
         "connections",
     ] {
         assert_eq!(status(&checks, check), "ok", "{check}");
@@ -63,6 +64,37 @@ async fn redis_is_looked_at_where_it_is_configured_and_missed_where_a_limit_need
     let checks = run(&db, &ARGS).await.json();
     assert_eq!(status(&checks, "redis"), "warn");
     assert_eq!(status(&checks, "subscriptions"), "ok");
+}
+
+#[tokio::test]
+async fn hook_events_that_nobody_knows_yet_are_named() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    for event in [
+        "PreCompact",
+        "BrandNew",
+        "BrandNew",
+        "Stop",
+        "MessageDisplay",
+    ] {
+        // As `hook` stores it.
+        let headers = format!(r#"{{"cli": "claude-code", "native_event": "{event}"}}"#);
+        let kind = lanekeeper_streams::hooks::event_type::event_type(event);
+        let statement = format!(
+            "SELECT lanekeeper.enqueue('hooks', 's', '{kind}', '{{}}', headers => '{headers}')"
+        );
+        client.batch_execute(&statement).await.unwrap();
+    }
+    // What other producers call their events is their business.
+    let other = "SELECT lanekeeper.enqueue('hooks', 's', 'of_our_own', '{}')";
+    client.batch_execute(other).await.unwrap();
+    let checks = run(&db, &ARGS).await.json();
+    assert_eq!(status(&checks, "hook events"), "warn");
+    let check = checks.iter().find(|check| check["check"] == "hook events");
+    assert_eq!(
+        check.unwrap()["found"],
+        "unknown to this release: claude-code BrandNew (2)"
+    );
 }
 
 #[tokio::test]

@@ -117,6 +117,71 @@ async fn figures_beyond_what_status_looks_at_are_marked_as_lower_bounds() {
     );
 }
 
+/// What `status`, `session list` and `lane_status` say of the one lane there is.
+async fn behind(db: &TestDb) -> [i64; 3] {
+    let of = |lines: &[Value]| lines[0]["behind"].as_i64().unwrap();
+    let client = db.connect().await;
+    let view = "SELECT sum(behind)::bigint FROM lanekeeper.lane_status";
+    [
+        of(&run_json(db, &["status"]).await),
+        of(&run_json(db, &["session", "list"]).await),
+        client.query_one(view, &[]).await.unwrap().get(0),
+    ]
+}
+
+#[tokio::test]
+async fn a_session_whose_last_events_nobody_gets_is_behind_for_no_command() {
+    let db = TestDb::new().await;
+    let file =
+        "[subscription.audit]\nstream = \"runs\"\nadapter = \"stdout\"\nevents = [\"done\"]\n";
+    let applied = super::run_with_input(&db, &["apply", "-f", "-"], file).await;
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let client = db.connect().await;
+    let enqueue = async |event_type: &str, count: i32| {
+        let statement =
+            "SELECT lanekeeper.enqueue('runs', 's', $1, '{}') FROM generate_series(1, $2)";
+        client
+            .query(statement, &[&event_type, &count])
+            .await
+            .unwrap();
+    };
+    enqueue("done", 1).await;
+    assert_eq!(behind(&db).await, [1, 1, 1]);
+    // It is delivered, and the lane is idle. Events that it does not receive leave it so.
+    client
+        .batch_execute("UPDATE lanekeeper.progress SET cursor = 1; DELETE FROM lanekeeper.ready")
+        .await
+        .unwrap();
+    enqueue("step", 3).await;
+    assert_eq!(behind(&db).await, [0, 0, 0]);
+    // Of a parked lane `status` reads its progress, as of every lane that is not idle.
+    let parked = lane(&db, "s", "audit").await.to_string();
+    run(&db, &["lane", "park", &parked, "--reason", "look"])
+        .await
+        .text();
+    assert_eq!(behind(&db).await, [0, 0, 0]);
+    let oldest = run_json(&db, &["status"]).await[0]["oldest_undelivered_age_s"].clone();
+    assert!(oldest.is_null(), "{oldest}");
+    run(&db, &["lane", "unpark", &parked]).await.text();
+    // One that it receives counts together with those before it.
+    enqueue("done", 1).await;
+    assert_eq!(behind(&db).await, [4, 4, 4]);
+}
+
+#[tokio::test]
+async fn a_long_run_of_events_that_nobody_gets_counts_until_a_worker_passes_it() {
+    let db = TestDb::new().await;
+    let file =
+        "[subscription.audit]\nstream = \"runs\"\nadapter = \"stdout\"\nevents = [\"done\"]\n";
+    let applied = super::run_with_input(&db, &["apply", "-f", "-"], file).await;
+    assert_eq!(applied.code, 0, "{applied:?}");
+    append(&db, "s", 63).await;
+    assert_eq!(behind(&db).await, [0, 0, 0]);
+    // The event that makes an append wake the lane.
+    append(&db, "s", 1).await;
+    assert_eq!(behind(&db).await, [64, 64, 64]);
+}
+
 #[tokio::test]
 async fn dead_letters_beyond_the_bound_are_said_to_be_more() {
     let db = subscribed(&["audit"]).await;

@@ -59,11 +59,15 @@ async fn what_is_not_on_the_allowlist_is_dropped_without_a_word() {
     let db = TestDb::new().await;
     let machine = Machine::new(db.url());
     let end = br#"{"session_id":"s","hook_event_name":"SessionEnd","reason":"exit"}"#;
-    assert_eq!(machine.hook("gemini", end), "");
-    let allow = "session_end";
     let mut command = machine.command(&["hook", "--cli", "gemini"]);
-    answered(command.env("LANEKEEPER_HOOK__ALLOW", allow), end);
-    assert_eq!(log(&db.connect().await, "s").await.len(), 1);
+    answered(command.env("LANEKEEPER_HOOK__ALLOW", "agent_stop"), end);
+    assert_eq!(log(&db.connect().await, "s").await.len(), 0);
+    assert_eq!(machine.hook("gemini", end), "");
+    assert_eq!(
+        log(&db.connect().await, "s").await.len(),
+        1,
+        "by default it is stored"
+    );
 }
 
 #[tokio::test]

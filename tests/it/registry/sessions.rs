@@ -91,6 +91,20 @@ async fn a_short_session_of_every_cli_is_entered() {
         ),
         ("opencode", opencode("session.error")),
         ("opencode", opencode("session.idle")),
+        (
+            "qwen",
+            json!({"session_id": "q", "transcript_path": "/q.jsonl", "cwd": "/p",
+            "hook_event_name": "UserPromptSubmit", "prompt": "of q"}),
+        ),
+        (
+            "qwen",
+            json!({"session_id": "q", "transcript_path": "/q.jsonl", "cwd": "/p",
+            "hook_event_name": "UserPromptSubmit", "prompt": ""}),
+        ),
+        (
+            "qwen",
+            json!({"session_id": "q", "cwd": "/p", "hook_event_name": "SessionEnd"}),
+        ),
     ];
     for (cli, payload) in &calls {
         office.call(cli, payload).await.unwrap();
@@ -103,6 +117,7 @@ async fn a_short_session_of_every_cli_is_entered() {
         ("g", "gemini", "idle", Some("AfterAgent"), Some("/g.json")),
         ("u", "cursor", "idle", Some("stop"), Some("/u.jsonl")),
         ("o", "opencode", "idle", Some("session.idle"), None),
+        ("q", "qwen", "idle", Some("SessionEnd"), Some("/q.jsonl")),
     ] {
         let entry = office.entry(session).await.unwrap();
         assert_eq!(entry["cli"], cli, "{entry}");
@@ -178,7 +193,13 @@ impl Expected {
             | "Interrupt"
             | "StopFailure"
             | "session.error"
+            | "SessionEnd"
+            | "sessionEnd"
+            | "session.deleted"
             | "agent-turn-complete" => self.runs = false,
+            "session.status" if payload["properties"]["status"]["type"] == "idle" => {
+                self.runs = false;
+            }
             "SessionStart" | "sessionStart" | "session.created"
                 if text("source") != Some("compact") =>
             {

@@ -157,22 +157,94 @@ async fn an_unreadable_stop_closes_the_turn_and_is_the_sessions_last_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_that_is_allowed_closes_session_and_turn() {
+async fn a_session_end_closes_session_and_turn_although_it_is_not_fanned_out() {
     let office = Office::new().await;
     let worker = office.worker().await;
-    let mut config = lanekeeper_streams::hooks::config::HookConfig::default();
-    config.allow.push("session_end".to_owned());
     told(&office, "UserPromptSubmit", json!({"prompt": "go"})).await;
-    let end = claude("SessionEnd", &json!({"reason": "logout"})).to_string();
-    office
-        .call_with("claude-code", end.as_bytes(), &config)
-        .await;
-    office.settled().await;
-    let entry = office.entry("s").await.unwrap();
+    let entry = told(&office, "SessionEnd", json!({"reason": "logout"})).await;
+    let fan_out = "SELECT count(*) FROM lanekeeper.stream WHERE name = 'hooks' AND 'session_end' = ANY (fan_out)";
+    assert_eq!(office.count(fan_out).await, 0);
     assert_eq!(turn(&entry), ("idle", 1, Some("SessionEnd")));
     assert!(entry["ended_at"].is_string());
     let entry = told(&office, "SessionStart", json!({"source": "resume"})).await;
     assert!(entry["ended_at"].is_null(), "it lives again");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_after_which_an_agent_sends_only_its_end_does_not_stay_open() {
+    let office = Office::new().await;
+    let worker = office.worker().await;
+    // After an API error, and after an interrupt.
+    for (cli, prompt, end) in [
+        (
+            "codex",
+            json!({"hook_event_name": "UserPromptSubmit", "turn_id": "t", "prompt": "p"}),
+            json!({"hook_event_name": "SessionEnd", "reason": "other"}),
+        ),
+        (
+            "gemini",
+            json!({"hook_event_name": "BeforeAgent", "prompt": "p"}),
+            json!({"hook_event_name": "SessionEnd", "reason": "exit"}),
+        ),
+        (
+            "opencode",
+            json!({"hook_type": "chat.message", "output": {"parts": [{"text": "p"}]}}),
+            json!({"type": "session.status", "properties": {"status": {"type": "idle"}}}),
+        ),
+    ] {
+        let mut states = Vec::new();
+        for mut payload in [prompt, end] {
+            payload["session_id"] = json!(cli);
+            office.call(cli, &payload).await.unwrap();
+            office.settled().await;
+            let entry = office.entry(cli).await.unwrap();
+            states.push(entry["turn_state"].as_str().unwrap().to_owned());
+        }
+        assert_eq!(states, ["running", "idle"], "{cli}");
+        assert_eq!(office.outcomes(cli).await, []);
+    }
+    // It is busy, or tries again: the turn goes on.
+    for status in ["busy", "retry"] {
+        let prompt =
+            json!({"session_id": status, "hook_type": "chat.message", "output": {"parts": []}});
+        office.call("opencode", &prompt).await.unwrap();
+        let says = json!({"session_id": status, "type": "session.status",
+                          "properties": {"status": {"type": status}}});
+        office.call("opencode", &says).await.unwrap();
+        office.settled().await;
+        assert_eq!(office.entry(status).await.unwrap()["turn_state"], "running");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_of_open_codes_agent_is_a_notification_with_its_text() {
+    let office = Office::new().await;
+    let worker = office.worker().await;
+    for (event, properties, text) in [
+        (
+            "question.asked",
+            json!({"id": "q", "sessionID": "o", "questions": [{"question": "Which database?", "header": "db"}]}),
+            "Which database?",
+        ),
+        (
+            "permission.v2.asked",
+            json!({"id": "p", "sessionID": "o", "action": "edit", "resources": ["a.txt"]}),
+            "permission for edit",
+        ),
+    ] {
+        office
+            .call(
+                "opencode",
+                &json!({"type": event, "properties": properties}),
+            )
+            .await;
+        office.settled().await;
+        let entry = office.entry("o").await.unwrap();
+        assert_eq!(entry["last_activity"], "notification", "{event}");
+        assert_eq!(entry["last_notification"], text);
+    }
     worker.stop().await;
 }
 

@@ -8,11 +8,12 @@
 //! |---|---|
 //! | `session_start` | the session lives; a turn that was open when its agent went away is over. `compact` starts nothing |
 //! | `user_prompt_submit` | the prompt; a turn begins |
-//! | `tool_use`, `tool_done` | activity, nothing else. Coalesced like for any subscription |
+//! | `tool_use`, `tool_done`, those of [`ACTIVITY`] | activity, nothing else. Coalesced like for any subscription |
 //! | `agent_stop` | the turn is over; from CLIs that report nothing else, the prompt |
 //! | `notification` | its text. Where the agent waits for a prompt (`idle_prompt`), a turn that is still open is over: an interrupted one has no `Stop` |
 //! | `error` | its text and code; a turn ends by those that take a `Stop`'s place ([`observation`]) |
-//! | `session_end` (where `hook.allow` names it) | the session and its turn are over |
+//! | `session_end` | the session and its turn are over: some CLIs send nothing else after an API error or an interrupt |
+//! | `session_status` | OpenCode is idle: a turn that is still open is over |
 //! | all | native id, CLI, host, folder, model, transcript, last activity, as far as they are there |
 //!
 //! An event that waited in a spool counts when it arrived; its headers say when it was emitted. What a subagent
@@ -31,9 +32,9 @@
 //!   last start decides, so a fleet with one configuration ends up with it; a marker in the database would need a
 //!   command of its own.
 //! - **It starts at the earliest event**, and the worker that installed it adds the lanes of existing sessions.
-//! - **It sees the eight mapped types**, tools included, and no unmapped one: some of those come with every chunk of
-//!   an answer. Of tool events that wait together the newest of each type is entered; while the worker keeps up, each
-//!   is.
+//! - **It sees the types that are known**, so that a turn with a long compaction is not taken for a stale one, but not
+//!   those that come with every chunk of an answer, and none that nobody knows. Of bursty events that wait together the
+//!   newest of each type is entered; while the worker keeps up, each is.
 //! - **Its transactions are not flushed one by one** (`synchronous_commit` off, set in the statement that enters): a
 //!   crash of the server takes entry and settlement together, and the event comes again.
 //! - **The row is updated in place.** It is not on the path of an append, a claim or a fetch, and has one writer at a
@@ -70,7 +71,7 @@ use tokio_postgres::Transaction;
 
 use observation::Observation;
 
-use super::event_type::MAPPED;
+use super::event_type::{ACTIVITY, MAPPED};
 
 /// Enters every event of its subscription into the registry.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,8 +123,13 @@ pub fn definition(retry: Retry) -> Definition {
     Definition {
         stream: super::STREAM.to_owned(),
         adapter: built_in::REGISTRY.to_owned(),
-        // Unmapped types are left out: some come with every chunk of an answer.
-        events: Events::Only(MAPPED.map(str::to_owned).to_vec()),
+        events: Events::Only(
+            MAPPED
+                .into_iter()
+                .chain(ACTIVITY)
+                .map(str::to_owned)
+                .collect(),
+        ),
         // What the log still has of a session tells who it is.
         start: Start::Earliest,
         retry: Retry {

@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::super::event_type::{ERROR, event_type};
+use super::super::event_type::{ERROR, SESSION_STATUS, event_type};
 use super::super::members::Members;
 use super::super::shape::{AgentCli, Fields};
 use super::limits;
@@ -267,6 +267,7 @@ fn turn(meaning: &str, payload: &Payload<'_>) -> Option<Turn> {
         ERROR | "session_end" => Some(Turn::Cuts),
         "session_start" if !is_compaction(payload) => Some(Turn::Cuts),
         "notification" if waits_for_prompt(payload) => Some(Turn::Cuts),
+        SESSION_STATUS if payload.status().as_deref() == Some("idle") => Some(Turn::Cuts),
         _ => None,
     }
 }

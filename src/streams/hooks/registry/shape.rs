@@ -3,8 +3,8 @@
 //! | told | members |
 //! |---|---|
 //! | prompt | `prompt`; OpenCode `output.parts[].text`; Codex notify the last of `input-messages` |
-//! | notification | `message`, `title`, the tool of a permission request, OpenCode's `properties` |
-//! | error | `message`, `error_details`; `error` is Claude Code's code; OpenCode's `properties.error` |
+//! | notification | `message`, `title`, the tool of a permission request, OpenCode's `properties` and its questions |
+//! | error | `message`, `error_details`, `last_assistant_message`; `error` is Claude Code's code; OpenCode's `properties.error` |
 //! | turn | `turn_id` of Codex, `turn-id` of its notify. Other CLIs have ids that change within a turn |
 
 use serde::Deserialize;
@@ -98,10 +98,29 @@ impl<'a> Payload<'a> {
 
     pub fn notification(&self) -> Option<String> {
         self.first(&["message", "title", "properties.message", "properties.title"])
+            .or_else(|| self.question())
             .or_else(|| {
-                self.first(&["tool_name", "properties.permission", "properties.type"])
-                    .map(|tool| format!("permission for {tool}"))
+                self.first(&[
+                    "tool_name",
+                    "properties.permission",
+                    "properties.action",
+                    "properties.type",
+                ])
+                .map(|tool| format!("permission for {tool}"))
             })
+    }
+
+    /// The first of the questions that OpenCode's agent asks at once.
+    fn question(&self) -> Option<String> {
+        let properties = Members::of(self.0.get("properties")?);
+        let questions: Vec<&RawValue> =
+            serde_json::from_str(properties.get("questions")?.get()).ok()?;
+        Members::of(questions.first()?).text("question")
+    }
+
+    /// What OpenCode's `session.status` says: idle, busy or retry.
+    pub fn status(&self) -> Option<String> {
+        self.first(&["properties.status.type", "properties.status"])
     }
 
     pub fn notification_type(&self) -> Option<String> {
@@ -117,6 +136,8 @@ impl<'a> Payload<'a> {
             "properties.error.data.message",
             "properties.error.message",
             "properties.error.name",
+            // Claude Code's StopFailure: what it showed in place of an answer.
+            "last_assistant_message",
             "error",
         ])
     }
@@ -193,6 +214,11 @@ mod tests {
                 Some("Overloaded"),
                 Some("APIError"),
             ),
+            (
+                r#"{"error":"server_error","last_assistant_message":"API Error: 500"}"#,
+                Some("API Error: 500"),
+                Some("server_error"),
+            ),
             ("{}", None, None),
         ] {
             let payload = Payload::of(json);
@@ -202,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn permission_requests_name_their_tool() {
+    fn notifications_say_what_the_agent_waits_for() {
         for (json, text) in [
             (
                 r#"{"tool_name":"Bash","tool_input":{}}"#,
@@ -213,6 +239,15 @@ mod tests {
                 Some("permission for bash"),
             ),
             (r#"{"message":"waiting","title":"t"}"#, Some("waiting")),
+            (
+                r#"{"properties":{"questions":[{"header":"h","question":"which?"},{"question":"b"}]}}"#,
+                Some("which?"),
+            ),
+            (
+                r#"{"properties":{"action":"edit","resources":["a"]}}"#,
+                Some("permission for edit"),
+            ),
+            (r#"{"properties":{"questions":[]}}"#, None),
             (r#"{"notification_type":"x"}"#, None),
         ] {
             assert_eq!(Payload::of(json).notification().as_deref(), text, "{json}");
