@@ -17,7 +17,7 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) $(FEATURES) --test it --test crash
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint deploy deny docs crash rolling demo bench model fmt clean mutations sim
+.PHONY: help build test matrix lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,13 +26,13 @@ build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
 test: lint deploy deny ## Everything that CI checks
-	scripts/install-requirements.sh pgbouncer redis faketime
+	scripts/install-requirements.sh pgbouncer redis faketime node
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)
 
 matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
-	scripts/install-requirements.sh pgbouncer redis faketime
+	scripts/install-requirements.sh pgbouncer redis faketime node
 	$(CARGO) build --locked $(FEATURES)
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
@@ -79,6 +79,11 @@ sim: ## Generated lists of operations against a model, on a server whose clock s
 	$(CARGO) build --locked $(FEATURES)
 	SIM_CASES='$(or $(CASES),2000)' $(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh \
 		$(CARGO) test --locked $(FEATURES) --test sim -- --exact --nocapture generated::lists_of_operations_do_what_the_model_says
+
+clis: ## Real agent CLIs from npm, headless against a scripted model without a network: CLIS="claude codex" chooses; Linux, 1.2 GB
+	scripts/install-requirements.sh postgres
+	$(CARGO) build --locked
+	scripts/clis.sh '$(TARGET)/debug/lanekeeper' '$(TARGET)/clis' $(CLIS)
 
 demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings, FAIL_EVERY=N
 	scripts/install-requirements.sh postgres redis

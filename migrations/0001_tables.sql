@@ -206,7 +206,7 @@ CREATE TABLE lanekeeper.dedupe (
     seq        bigint NOT NULL,
     message_id uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (stream_id, producer, key),
+    PRIMARY KEY (stream_id, key, producer),
     CONSTRAINT key_is_bounded CHECK (octet_length(key) BETWEEN 1 AND 600)
 );
 CREATE INDEX dedupe_by_age ON lanekeeper.dedupe (created_at);

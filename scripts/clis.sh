@@ -10,7 +10,7 @@ folder=$2
 shift 2
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 
-for need in npm node python3 unshare ip; do
+for need in npm node python3 git unshare ip; do
     command -v "$need" >/dev/null || {
         echo "clis: $need is missing" >&2
         exit 1

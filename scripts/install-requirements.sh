@@ -121,6 +121,11 @@ require_faketime() {
         say "without libfaketime: no clock jumps in the crash tests"
 }
 
+# The OpenCode plugin of docs/hooks.md is run by it.
+require_node() {
+    command -v node >/dev/null || install nodejs node nodejs nodejs
+}
+
 # What scripts/check-deploy.sh uses, into a folder that `make clean` removes. It does without what cannot be had.
 require_deploy() {
     tools=${DEPLOY_TOOLS:-target/deploy-tools}

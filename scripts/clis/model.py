@@ -7,12 +7,14 @@ begins with "scripted:" decides what happens:
     scripted: hello   an answer of a few words
     scripted: tool    the shell tool is called once; when its result is there, an answer of a few words
     scripted: fail    the API's error for a bad request, which no CLI tries again
+    scripted: wait    no answer for two minutes: long enough to interrupt the CLI
 """
 
 import json
 import re
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ANSWER = "done as scripted"
@@ -158,6 +160,8 @@ class Handler(BaseHTTPRequestHandler):
         kind = next((kind for kind in ("/messages", "/responses", "enerateContent") if path.endswith(kind)), None)
         if kind is None:
             return self.reply(404, {"error": {"message": "not scripted"}})
+        if request.script == "wait":
+            time.sleep(120)
         if request.script == "fail":
             error = {"type": "invalid_request_error", "code": 400, "status": "INVALID_ARGUMENT", "message": "failed as scripted"}
             return self.reply(400, {"type": "error", "error": error})

@@ -91,7 +91,9 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         output::note("there is no subscription: add one with `lanekeeper apply`");
     }
     for foreign in &foreign_locks {
-        output::note(format!("{foreign}: events may wait for it; `lanekeeper doctor` says what to do"));
+        output::note(format!(
+            "{foreign}: events may wait for it; `lanekeeper doctor` says what to do"
+        ));
     }
     if workers.is_empty() {
         output::note("no worker is running: events wait until one does");

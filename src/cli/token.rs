@@ -117,8 +117,11 @@ fn expiry(text: &str) -> Result<Duration, String> {
 }
 
 async fn create(client: &tokio_postgres::Client, args: &CreateArgs) -> Result<ExitCode, Failure> {
-    if args.scopes.contains(&Scope::Produce) && args.streams.iter().any(|name| name == RESERVED_STREAM) {
-        return Err(Failure::failed(Reserved).advise("leave the stream out, or make a token with --scope read alone for it"));
+    if args.scopes.contains(&Scope::Produce)
+        && args.streams.iter().any(|name| name == RESERVED_STREAM)
+    {
+        return Err(Failure::failed(Reserved)
+            .advise("leave the stream out, or make a token with --scope read alone for it"));
     }
     let new = NewToken {
         name: &args.name,

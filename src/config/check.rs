@@ -134,13 +134,16 @@ impl Check<'_> {
         let addresses = redis.url.as_ref().map_or("", Secret::expose);
         for address in addresses.split(',').filter(|_| redis.url.is_some()) {
             match url::Url::parse(address.trim()) {
-                Err(error) => self.refuse("redis.url", MASK, format!("must be a URL: {error}")),
+                Err(error) => {
+                    let reason = format!("must be a URL such as redis://HOST:6379: {error}");
+                    self.refuse("redis.url", MASK, reason);
+                }
                 Ok(url) if !REDIS_SCHEMES.contains(&url.scheme()) => {
                     let schemes = REDIS_SCHEMES.join(", ");
                     self.refuse(
                         "redis.url",
                         MASK,
-                        format!("must begin with one of {schemes}"),
+                        format!("must begin with one of {schemes}: write redis://HOST:6379"),
                     );
                 }
                 Ok(_) => {}

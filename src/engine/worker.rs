@@ -213,7 +213,9 @@ pub enum NotReady {
     NeverAnswered,
     #[error("Postgres has not answered for {} s", .0.as_secs())]
     Silent(Duration),
-    #[error("the worker cannot get its liveness lock: {0} holds it; end that with pg_terminate_backend")]
+    #[error(
+        "the worker cannot get its liveness lock: {0} holds it; end that with pg_terminate_backend"
+    )]
     Unlocked(String),
 }
 

@@ -153,7 +153,9 @@ async fn append(
     let Caller { peer, headers } = caller;
     let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
     let grant = judged.await?;
-    let mut room = desk.places.body(grant.as_ref().map(|grant| grant.token_id))?;
+    let mut room = desk
+        .places
+        .body(grant.as_ref().map(|grant| grant.token_id))?;
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
     let reading = read_body(body, &mut room, desk.places.max_body_bytes());

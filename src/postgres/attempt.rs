@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::{Client, Config, Error, NoTls, Socket};
 
-use crate::database::{Connection, Database};
-use crate::host::{Host, part};
-use crate::tls::TlsError;
+use crate::host::{Host, Silent, part};
+use crate::tls::{Connector, Stream, TlsError};
+
+/// What drives a client.
+pub type Connection = tokio_postgres::Connection<Socket, Stream>;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -43,19 +46,29 @@ pub(super) fn is_silence(error: &Error) -> bool {
     cause.is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::TimedOut)
 }
 
-impl Database {
-    pub(super) async fn attempt(&self) -> Result<(Client, Connection), Failed> {
-        let driver = self.settings_of_now().await;
-        let Some(mut hosts) = Host::all(&driver) else {
-            return self.try_once(&driver).await;
+/// What an attempt goes by.
+pub(super) struct Attempt<'a> {
+    pub driver: &'a Config,
+    pub tls: &'a Connector,
+    pub silent: &'a Silent,
+    /// For all hosts together.
+    pub patience: Duration,
+    /// For one, even if more is left.
+    pub most_per_host: Duration,
+}
+
+impl Attempt<'_> {
+    pub async fn connect(&self) -> Result<(Client, Connection), Failed> {
+        let Some(mut hosts) = Host::all(self.driver) else {
+            return self.try_once(self.driver).await;
         };
-        let until = Instant::now() + self.patience();
+        let until = Instant::now() + self.patience;
         self.silent.put_last(&mut hosts, |host| (host.index, None));
         let mut why = None;
         for (asked, host) in hosts.iter().enumerate() {
             let left = hosts.len() - asked;
-            let limit = part(until, left).min(self.most_per_host());
-            match self.try_host(&driver, host, limit).await {
+            let limit = part(until, left).min(self.most_per_host);
+            match self.try_host(host, limit).await {
                 Err(failed) if !failed.is_final() => {
                     self.note(host, is_silence(&failed.error), limit, left > 1);
                     prefer(&mut why, failed);
@@ -69,14 +82,9 @@ impl Database {
         Err(why.expect("a connection string without a host is the driver's to refuse"))
     }
 
-    async fn try_host(
-        &self,
-        driver: &Config,
-        host: &Host,
-        limit: Duration,
-    ) -> Result<(Client, Connection), Failed> {
+    async fn try_host(&self, host: &Host, limit: Duration) -> Result<(Client, Connection), Failed> {
         let until = Instant::now() + limit;
-        let Ok(found) = timeout_at(until, host.addresses(driver)).await else {
+        let Ok(found) = timeout_at(until, host.addresses(self.driver)).await else {
             return Err(Failed::silent().await);
         };
         let mut addresses = found.unwrap_or_default();
@@ -89,7 +97,7 @@ impl Database {
         let mut why = None;
         for (asked, address) in addresses.iter().enumerate() {
             let limit = part(until, addresses.len() - asked);
-            let alone = host.settings(driver, *address, limit);
+            let alone = host.settings(self.driver, *address, limit);
             let failed = match timeout(limit, self.try_once(&alone)).await {
                 Ok(Ok(connected)) => return Ok(connected),
                 Ok(Err(failed)) => failed,
@@ -108,20 +116,21 @@ impl Database {
 
     /// Without TLS after it failed, where `sslmode=prefer` allows that.
     async fn try_once(&self, driver: &Config) -> Result<(Client, Connection), Failed> {
-        let tls = self.connector();
+        let tls = self.tls.anew();
+        let mode = driver.get_ssl_mode();
         let error = match driver.connect(tls.clone()).await {
             Ok(connected) => return Ok(connected),
             Err(error) => error,
         };
-        if self.prefers_tls() && tls.was_used() && may_go_without_tls(&error) {
+        if mode == SslMode::Prefer && tls.was_used() && may_go_without_tls(&error) {
             let mut plain = driver.clone();
-            plain.ssl_mode(tokio_postgres::config::SslMode::Disable);
+            plain.ssl_mode(SslMode::Disable);
             if let Ok(connected) = plain.connect(tls.clone()).await {
                 return Ok(connected);
             }
         }
         let is_io = std::error::Error::source(&error).is_some_and(|cause| cause.is::<io::Error>());
-        let lacked_tls = self.demands_tls()
+        let lacked_tls = mode == SslMode::Require
             && !tls.was_used()
             && error.code().is_none()
             && !error.is_closed()
@@ -167,9 +176,7 @@ async fn silence() -> Error {
         }
     }
     let mut nobody = Config::new();
-    nobody
-        .user("nobody")
-        .ssl_mode(tokio_postgres::config::SslMode::Disable);
+    nobody.user("nobody").ssl_mode(SslMode::Disable);
     let stream = tokio::io::join(Silence, tokio::io::sink());
     match nobody.connect_raw(stream, NoTls).await {
         Err(error) => error,

@@ -26,7 +26,8 @@ section! {
         sslkey: Option<PathBuf> = None,
         /// A worker's connections for everything that is not lane work: large payloads, pauses, maintenance.
         pool_size: usize = 4,
-        /// How long a connection attempt may take.
+        /// How long connecting may take. Of several hosts in the URL, and of several addresses of a host, each gets its
+        /// part of it. `connect_timeout` in the URL (seconds, for each host) counts instead, where it is given.
         connect_timeout_ms: u64 = 5_000,
     }
 }

@@ -15,20 +15,18 @@ use std::time::Duration;
 use lanekeeper_secret::Secret;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::Host;
-use tokio_postgres::{CancelToken, Client, Config, Error, Socket};
+use tokio_postgres::{CancelToken, Client, Config, Error};
 
 use crate::connection::{ConnectionString, ConnectionStringError, SslMode, SslParameters};
 
-use super::attempt::Failed;
+pub use super::attempt::Connection;
+use super::attempt::{Attempt, Failed};
 use super::credentials::Credentials;
 use super::host::Silent;
-use super::tls::{Connector, Stream};
+use super::tls::Connector;
 
 /// How long connecting may take where nobody says so.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What drives a client of [`Database::connect`].
-pub type Connection = tokio_postgres::Connection<Socket, Stream>;
 
 /// A database and the way to it.
 #[derive(Clone, Debug)]
@@ -42,7 +40,7 @@ pub struct Database {
     /// What is allowed for all hosts together.
     whole: Option<Duration>,
     /// Of all connections that are made by clones of this.
-    pub(super) silent: Arc<Silent>,
+    silent: Arc<Silent>,
 }
 
 impl Database {
@@ -137,36 +135,30 @@ impl Database {
         self.whole.or_else(told).unwrap_or(PATIENCE)
     }
 
-    /// What a host gets, even if more is left.
-    pub(super) fn most_per_host(&self) -> Duration {
-        self.each.unwrap_or(Duration::MAX)
-    }
-
-    pub(super) fn demands_tls(&self) -> bool {
-        self.driver.get_ssl_mode() == tokio_postgres::config::SslMode::Require
-    }
-
-    pub(super) fn prefers_tls(&self) -> bool {
-        self.driver.get_ssl_mode() == tokio_postgres::config::SslMode::Prefer
-    }
-
     /// # Errors
     /// The driver's. Where TLS is the reason, its source is a [`TlsError`](super::tls::TlsError).
     pub async fn connect(&self) -> Result<(Client, Connection), Error> {
         self.attempt().await.map_err(|Failed { error, .. }| error)
     }
 
-    /// For one attempt at one address.
-    pub(super) fn connector(&self) -> Connector {
-        self.tls.anew()
-    }
-
-    /// With the credentials of now.
-    pub(super) async fn settings_of_now(&self) -> Config {
-        match &self.credentials {
-            Some(credentials) => credentials.on(&self.driver).await,
-            None => self.driver.clone(),
-        }
+    /// The same, with more about the reason.
+    pub(super) async fn attempt(&self) -> Result<(Client, Connection), Failed> {
+        let renewed;
+        let driver = match &self.credentials {
+            Some(credentials) => {
+                renewed = credentials.on(&self.driver).await;
+                &renewed
+            }
+            None => &self.driver,
+        };
+        let attempt = Attempt {
+            driver,
+            tls: &self.tls,
+            silent: &self.silent,
+            patience: self.patience(),
+            most_per_host: self.each.unwrap_or(Duration::MAX),
+        };
+        attempt.connect().await
     }
 
     /// Asks the server to end what the token's connection is at, over a connection secured like it.
@@ -270,6 +262,9 @@ mod tests {
     fn settings_of_the_driver_keep_their_mode() {
         let mut driver = Config::new();
         driver.host("db").ssl_mode(Driver::Require);
-        assert!(Database::from(driver).demands_tls());
+        assert_eq!(
+            Database::from(driver).driver().get_ssl_mode(),
+            Driver::Require
+        );
     }
 }

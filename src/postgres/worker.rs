@@ -67,8 +67,13 @@ pub async fn liveness_holder(
         .await
         .map_err(StoreError::on("reading who has the worker's liveness lock"))?;
     Ok(holder.map(|row| {
-        let text = |column| row.get::<_, Option<&str>>(column).unwrap_or("unknown").to_owned();
-        let (pid, role, application) = (row.get::<_, i32>("pid"), text("role"), text("application"));
+        let text = |column| {
+            row.get::<_, Option<&str>>(column)
+                .unwrap_or("unknown")
+                .to_owned()
+        };
+        let (pid, role, application) =
+            (row.get::<_, i32>("pid"), text("role"), text("application"));
         format!("pid {pid}, role {role}, application {application:?}")
     }))
 }

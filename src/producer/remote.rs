@@ -28,7 +28,7 @@ const MOST_ANSWER_BYTES: usize = 4 << 20;
 /// What is wrong with the variables.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    #[error("LANEKEEPER_URL is not an http or https URL")]
+    #[error("LANEKEEPER_URL is not an http or https URL: write http://HOST:PORT")]
     NotAUrl,
     #[error("LANEKEEPER_TOKEN_FILE names {path}, which cannot be read")]
     TokenFile {

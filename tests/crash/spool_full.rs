@@ -99,7 +99,8 @@ async fn what_was_kept_before_the_disk_was_full_arrives_and_what_was_not_was_sai
     // The server is back, and the disk still full: there is no room to go behind what waits.
     for (which, session) in ["s", "t"].into_iter().enumerate() {
         let said = hook(&disk, db.url(), session, 30 + which).await;
-        assert!(said.contains("stored, but"), "{said}");
+        // What was sent makes room for those that come after it.
+        assert!(said.is_empty() || said.contains("stored, but"), "{said}");
         promised[which].push(30 + which);
     }
     let client = db.connect().await;

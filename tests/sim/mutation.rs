@@ -90,7 +90,7 @@ fn a_lane_that_goes_idle_without_the_append_lock() {
     let mutation = Mutation {
         function: "finish",
         texts: &[(
-            "bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id)))",
+            "bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))))",
             "true",
         )],
         says: "not Busy",
@@ -103,7 +103,7 @@ fn a_claim_that_does_not_ask_for_the_lanes_lock() {
     let mutation = Mutation {
         function: "claim",
         texts: &[(
-            "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))",
+            "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))",
             "WHERE w.lane_id > 0",
         )],
         says: "held by backends",

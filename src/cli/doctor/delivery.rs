@@ -90,7 +90,10 @@ pub(super) fn workers(workers: &[WorkerStatus], config: &WorkerConfig) -> Check 
 pub(super) fn foreign_locks(found: &[ForeignLock]) -> Check {
     const NAME: &str = "locks";
     if found.is_empty() {
-        return Check::ok(NAME, "nobody but workers and producers holds locks of Lanekeeper's");
+        return Check::ok(
+            NAME,
+            "nobody but workers and producers holds locks of Lanekeeper's",
+        );
     }
     let named: Vec<String> = found.iter().map(ToString::to_string).collect();
     let advice = "events may wait for it: end it with pg_terminate_backend(pid), and see who lets that role connect";

@@ -56,7 +56,9 @@ impl Health {
     /// It has not: `holder` has.
     pub fn unlocked(&self, holder: String) {
         let mut unlocked = self.unlocked.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = unlocked.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        let since = unlocked
+            .as_ref()
+            .map_or_else(Instant::now, |(since, _)| *since);
         *unlocked = Some((since, holder));
     }
 

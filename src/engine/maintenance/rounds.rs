@@ -64,7 +64,7 @@
 //! **Tomorrow's partition** is created by a worker from an hour before midnight on, and a producer creates a missing
 //! one itself. Every append, fetch and settlement looks into each partition from its lane's day on, so none is
 //! created earlier than needed; and maintenance that stopped must not stop producers. Created after midnight it would
-//! block all producers until its creator's transaction ends. So from 18:00 UTC on an append that reaches a session for
+//! block all producers until its creator's transaction ends. So from 22:00 UTC on an append that reaches a session for
 //! the first time that day, and every sixty-fourth of a session, creates tomorrow's, and never waits for it. The day of a session's events never goes back,
 //! so that the newest seq is in the newest day.
 //!

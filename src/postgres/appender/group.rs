@@ -98,7 +98,9 @@ pub async fn append(
         let appended = append_one(client, stream, event, lock_timeout).await;
         return appended.map(|one| vec![one]);
     }
-    let origin = |(stream, event): &(&str, NewEvent<'_>)| (*stream, event.producer) == (events[0].0, events[0].1.producer);
+    let origin = |(stream, event): &(&str, NewEvent<'_>)| {
+        (*stream, event.producer) == (events[0].0, events[0].1.producer)
+    };
     if events.len() >= MANY && events.iter().all(origin) {
         let (streams, events): (Vec<&str>, Vec<NewEvent<'_>>) = events.iter().copied().unzip();
         return append_many(client, streams[0], &events, lock_timeout).await;

@@ -36,14 +36,23 @@ impl ForeignLock {
 
 impl fmt::Display for ForeignLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { backend_pid, held, awaited, .. } = self;
+        let Self {
+            backend_pid,
+            held,
+            awaited,
+            ..
+        } = self;
         let role = self.role.as_deref().unwrap_or("unknown");
         let application = self.application.as_deref().unwrap_or("");
         write!(
             f,
             "pid {backend_pid}, role {role}, application {application:?}, holds {held} and awaits {awaited} of Lanekeeper's advisory locks"
         )?;
-        if self.blocks { f.write_str(", and others wait for it") } else { Ok(()) }
+        if self.blocks {
+            f.write_str(", and others wait for it")
+        } else {
+            Ok(())
+        }
     }
 }
 

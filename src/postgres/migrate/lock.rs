@@ -47,7 +47,10 @@ async fn key(client: &Client) -> Result<i64, StoreError> {
             return Ok(WITHOUT_SECRET);
         }
         let statement = include_str!("../sql/migration_lock.sql");
-        client.query_one(statement, &[&WITHOUT_SECRET]).await?.try_get(0)
+        client
+            .query_one(statement, &[&WITHOUT_SECRET])
+            .await?
+            .try_get(0)
     };
     read.await.map_err(failed)
 }

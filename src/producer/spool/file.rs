@@ -16,7 +16,7 @@ use super::layout::{LOCK_WAIT, head, lock, noted_offset, open, unlock};
 use super::lines::{Bytes, Lines};
 use super::record::{check_line, is_of_one_event};
 
-/// What is copied, and synced, between two looks at the deadline.
+/// What is copied between two looks at the deadline.
 const CHUNK: usize = 4 << 20;
 
 /// What lies between two newlines.
@@ -191,7 +191,7 @@ impl SessionFile {
         Ok(bytes)
     }
 
-    /// Copies a span, a chunk at a time, onto the disk.
+    /// Copies a span, a chunk at a time.
     pub(super) fn copy(
         &self,
         span: Span,
@@ -212,8 +212,7 @@ impl SessionFile {
             let copied = self
                 .file
                 .read_exact_at(&mut chunk[..len], offset)
-                .and_then(|()| to.write_all(&chunk[..len]))
-                .and_then(|()| to.sync_data());
+                .and_then(|()| to.write_all(&chunk[..len]));
             copied.map_err(self.failed("copy"))?;
             offset += len as u64;
         }

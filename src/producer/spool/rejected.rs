@@ -1,7 +1,9 @@
 //! What Postgres will never take, kept beside the spool with its reason.
 //!
 //! `rejected/ID.json` has a record, whole, behind the reason; `rejected/*.torn` has bytes that are no
-//! record. A file appears under its name when it is complete. Only [`Spool::read_rejected`] holds a
+//! record. A file appears under its name when it is complete. It is on the disk then, but for what a
+//! hook call set aside for others: it cannot wait for the disk to write so much, and leaves that to
+//! the system. Only [`Spool::read_rejected`] holds a
 //! record of any size in memory; what is shown of one is in its first bytes.
 
 use std::fs::{self, File, OpenOptions};
@@ -58,6 +60,23 @@ pub(super) struct SetAside {
     pub stand_in: Option<Record>,
 }
 
+/// Whether a file is to be on the disk before it counts as kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Synced {
+    Yes,
+    No,
+}
+
+impl Synced {
+    /// No deadline is kept by who waits for a disk.
+    fn by(deadline: Option<Instant>) -> Self {
+        match deadline {
+            None => Self::Yes,
+            Some(_) => Self::No,
+        }
+    }
+}
+
 impl Spool {
     pub(super) fn rejected_dir(&self) -> PathBuf {
         self.dir.join(FOLDER)
@@ -79,7 +98,7 @@ impl Spool {
         };
         let body =
             serde_json::to_vec(&rejection).map_err(|source| SpoolError::Encode { source })?;
-        self.keep(&name_of(record.message_id), |file, path| {
+        self.keep(&name_of(record.message_id), Synced::Yes, |file, path| {
             file.write_all(&body)
                 .map_err(|source| SpoolError::io("write", path, source))
         })
@@ -141,19 +160,23 @@ impl Spool {
             len: span.len - SUM_LEN as u64 - 2,
         };
         let reason = self.too_large(span.len);
-        let path = self.keep(&name_of(record.message_id), |to, path| {
-            let failed = |source| SpoolError::io("write", path, source);
-            let quoted =
-                serde_json::to_string(&reason).map_err(|source| SpoolError::Encode { source })?;
-            let at = jiff::Timestamp::now();
-            write!(
-                to,
-                "{{\"reason\":{quoted},\"rejected_at\":\"{at}\",\"record\":"
-            )
-            .map_err(failed)?;
-            file.copy(json, to, deadline)?;
-            to.write_all(b"}").map_err(failed)
-        })?;
+        let path = self.keep(
+            &name_of(record.message_id),
+            Synced::by(deadline),
+            |to, path| {
+                let failed = |source| SpoolError::io("write", path, source);
+                let quoted = serde_json::to_string(&reason)
+                    .map_err(|source| SpoolError::Encode { source })?;
+                let at = jiff::Timestamp::now();
+                write!(
+                    to,
+                    "{{\"reason\":{quoted},\"rejected_at\":\"{at}\",\"record\":"
+                )
+                .map_err(failed)?;
+                file.copy(json, to, deadline)?;
+                to.write_all(b"}").map_err(failed)
+            },
+        )?;
         let stand_in = record.stand_in(&reason, json.len, &path);
         Ok(SetAside {
             path,
@@ -181,13 +204,16 @@ impl Spool {
             .unwrap_or_default()
             .to_string_lossy();
         let name = format!("{stem}-{}.torn", span.offset);
-        self.keep(&name, |to, _| file.copy(span, to, deadline))
+        self.keep(&name, Synced::by(deadline), |to, _| {
+            file.copy(span, to, deadline)
+        })
     }
 
-    /// Writes a file of `rejected/`, which is there when it is complete and on the disk.
+    /// Writes a file of `rejected/`, which is there when it is complete.
     fn keep(
         &self,
         name: &str,
+        synced: Synced,
         write: impl FnOnce(&mut File, &Path) -> Result<(), SpoolError>,
     ) -> Result<PathBuf, SpoolError> {
         let dir = self.rejected_dir();
@@ -204,6 +230,9 @@ impl Spool {
             .map_err(failed)?;
         let kept = write(&mut file, &path).and_then(|()| {
             let finish = || -> io::Result<()> {
+                if synced == Synced::No {
+                    return fs::rename(&unfinished, &path);
+                }
                 file.sync_data()?;
                 fs::rename(&unfinished, &path)?;
                 File::open(&dir)?.sync_all()

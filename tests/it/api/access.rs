@@ -137,7 +137,7 @@ async fn times_after_which_no_token_ends_are_refused() {
         "produce",
         "--expires-in",
     ];
-    for time in ["0s", "999ms", "90", "3651d", "-1d", ""] {
+    for time in ["0s", "999ms", "90", "3651d", "d", ""] {
         let ran = run(&[&create[..], &[time]].concat(), &[], "").await;
         assert_eq!(ran.code, Some(2), "{time}");
         assert!(ran.stderr.contains("--expires-in"), "{}", ran.stderr);
@@ -288,7 +288,15 @@ async fn no_token_is_good_for_the_engines_own_stream_or_for_another_ones_keys() 
     ask(&site, Method::POST, "lifecycle", None)
         .await
         .assert_problem(403, "forbidden");
-    let arguments = ["token", "create", "x", "--scope", "produce", "--stream", "lifecycle"];
+    let arguments = [
+        "token",
+        "create",
+        "x",
+        "--scope",
+        "produce",
+        "--stream",
+        "lifecycle",
+    ];
     let ran = run(&arguments, &[("DATABASE_URL", &site.plant.url)], "").await;
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("lifecycle"), "{}", ran.stderr);
@@ -300,14 +308,23 @@ async fn no_token_is_good_for_the_engines_own_stream_or_for_another_ones_keys() 
     ask(&site, Method::POST, "lifecycle", Some(&one))
         .await
         .assert_problem(403, "forbidden");
-    let event = |n: usize| format!(r#"{{"event_type":"a","payload":{n},"dedupe_key":"invoice {n}"}}"#);
+    let event =
+        |n: usize| format!(r#"{{"event_type":"a","payload":{n},"dedupe_key":"invoice {n}"}}"#);
     let array = |count: usize| format!("[{}]", (0..count).map(event).collect::<Vec<_>>().join(","));
     // Alone, among others, and as many as go by the bulk function.
     for (session, body) in [("a", event(99)), ("b", array(3)), ("c", array(20))] {
         let body = body.replace("invoice", session);
         let post = async |token: &str| {
-            let request = site.events(Method::POST, "runs", session).bearer_auth(token);
-            request.body(body.clone()).send().await.unwrap().status().as_u16()
+            let request = site
+                .events(Method::POST, "runs", session)
+                .bearer_auth(token);
+            request
+                .body(body.clone())
+                .send()
+                .await
+                .unwrap()
+                .status()
+                .as_u16()
         };
         assert_eq!(post(&one).await, 201, "{session}");
         assert_eq!(post(&one).await, 200, "{session}: its own keys");

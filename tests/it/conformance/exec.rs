@@ -267,6 +267,9 @@ async fn a_program_may_use_lanekeeper_with_what_it_is_told_of_the_event() {
     assert_eq!(deliver(&*exec(&settings), &event).await, Verdict::Accepted);
     let settings = std::fs::read_to_string(folder.path().join("settings")).unwrap();
     assert!(settings.starts_with("KEY "), "{settings}");
+}
+
+#[tokio::test]
 async fn addresses_in_what_a_command_says_are_not_stored() {
     let script = "echo mail of jane.doe@example.com bounced >&2; exit 1";
     let error = retry_error(verdict_on(script).await);

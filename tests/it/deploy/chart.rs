@@ -91,7 +91,7 @@ async fn the_queries_that_scale_the_fleet_count_what_more_workers_would_deliver(
 
 #[test]
 fn the_schema_has_every_setting_of_a_worker_and_no_other() {
-    // Of producers' machines, of `dev`, or given by the chart in another way.
+    // Of producers' and developers' machines, of `dev`, or given by the chart in another way.
     let elsewhere = |key: &str| {
         ["hook.", "spool.", "dev."]
             .iter()
@@ -101,6 +101,7 @@ fn the_schema_has_every_setting_of_a_worker_and_no_other() {
                 "database.password",
                 "redis.url",
                 "http.listen",
+                "http.allow_unauthenticated",
             ]
             .contains(&key)
     };

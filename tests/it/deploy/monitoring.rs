@@ -37,6 +37,7 @@ fn kind(name: Name) -> Kind {
     ];
     let histograms = [
         names::PROCESS_DURATION,
+        names::DELIVERY_LATENCY,
         names::CLAIM_DURATION,
         names::CLAIM_LANES,
         names::FETCH_DURATION,
@@ -60,7 +61,7 @@ fn spelt(name: Name) -> String {
     let unit = match name.unit {
         "s" => "_seconds",
         "By" => "_bytes",
-        "1" => "_ratio",
+        "1" => panic!("{name:?}: what is 0 or 1 is no ratio"),
         _ => "",
     };
     let total = if kind(name) == Kind::Counter {
@@ -91,6 +92,7 @@ fn labels() -> BTreeSet<String> {
         key::DESTINATION,
         key::CONSUMER_GROUP,
         key::ERROR_TYPE,
+        key::VERDICT,
         key::OUTCOME,
         key::STATE,
         key::CAUSE,

@@ -426,12 +426,19 @@ async fn an_append_of_the_evening_makes_the_next_days_partition_and_never_waits_
                       WHERE i.inhparent = 'lanekeeper.event'::regclass AND c.relname LIKE 'event_20%'
                         AND right(c.relname, 4) IN ('0502', '0102')";
     // The transaction that calls it began long before these instants: before the last hour it leaves it to others.
-    for at in ["2099-05-01 17:59:59Z", "2099-05-01 22:59:59Z", "2001-01-01 17:59:59Z"] {
+    for at in [
+        "2099-05-01 21:59:59Z",
+        "2099-05-01 22:59:59Z",
+        "2001-01-01 21:59:59Z",
+    ] {
         bed.client.batch_execute(&ahead(at)).await.unwrap();
     }
     assert_eq!(bed.count(partitions).await, 0);
     // And after these.
-    bed.client.batch_execute(&ahead("2001-01-01 18:00:00Z")).await.unwrap();
+    bed.client
+        .batch_execute(&ahead("2001-01-01 22:00:00Z"))
+        .await
+        .unwrap();
     assert_eq!(bed.count(partitions).await, 1);
     let open = bed.db.connect().await;
     open.batch_execute("BEGIN").await.unwrap();
@@ -458,12 +465,17 @@ async fn an_append_that_cannot_make_the_next_days_partition_keeps_no_lock_of_it(
         .await
         .unwrap();
     bed.client
-        .batch_execute("BEGIN; SELECT lanekeeper.create_event_partition_ahead('2099-05-01 23:00:00Z')")
+        .batch_execute(
+            "BEGIN; SELECT lanekeeper.create_event_partition_ahead('2099-05-01 23:00:00Z')",
+        )
         .await
         .unwrap();
     let free = "SELECT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(1))::int::bigint";
     let other = bed.db.connect().await;
-    assert_eq!(other.query_one(free, &[]).await.unwrap().get::<_, i64>(0), 1);
+    assert_eq!(
+        other.query_one(free, &[]).await.unwrap().get::<_, i64>(0),
+        1
+    );
     bed.client.batch_execute("COMMIT").await.unwrap();
 }
 
@@ -472,7 +484,7 @@ async fn a_session_that_goes_on_all_day_makes_the_next_days_partition_too() {
     let bed = Bed::new().await;
     bed.client
         .batch_execute(
-            "CREATE TABLE called (at timestamptz);
+            "CREATE TABLE public.called (at timestamptz);
              CREATE OR REPLACE FUNCTION lanekeeper.create_event_partition_ahead(p_now timestamptz) RETURNS void
              LANGUAGE sql AS $$ INSERT INTO public.called VALUES (p_now) $$",
         )
@@ -482,12 +494,12 @@ async fn a_session_that_goes_on_all_day_makes_the_next_days_partition_too() {
         bed.enqueue("s1", "step").await;
     }
     assert_eq!(
-        bed.count("SELECT count(*) FROM called").await,
+        bed.count("SELECT count(*) FROM public.called").await,
         1 + 2,
         "its first event, the 64th and the 128th"
     );
     bed.enqueue_bulk(1, 1).await;
-    assert_eq!(bed.count("SELECT count(*) FROM called").await, 4);
+    assert_eq!(bed.count("SELECT count(*) FROM public.called").await, 4);
 }
 
 /// PostgreSQL 16 and newer sort the input of one aggregate for all of a query: the events of a bulk call

@@ -11,7 +11,8 @@ use crate::statements::role::Role;
 use crate::support::wait_until;
 
 /// Every key that a constant and a small number make: 16 bits 'LK', 8 bits of kind, 40 bits of id.
-const GUESSED: &str = "SELECT count(pg_advisory_lock((19531::bigint << 48) + (kind::bigint << 40) + id))
+const GUESSED: &str =
+    "SELECT count(pg_advisory_lock((19531::bigint << 48) + (kind::bigint << 40) + id))
     FROM generate_series(1, 8) AS kind, generate_series(0, 100) AS id";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +80,10 @@ async fn only_the_owner_reads_the_secret_of_the_locks() {
 async fn foreign(bed: &Bed) -> Vec<(String, i64, i64, bool)> {
     let rows = bed
         .client
-        .query("SELECT role, held, awaited, blocks FROM lanekeeper.foreign_lock", &[])
+        .query(
+            "SELECT role, held, awaited, blocks FROM lanekeeper.foreign_lock",
+            &[],
+        )
         .await
         .unwrap();
     rows.iter()
@@ -111,7 +115,9 @@ async fn who_keeps_a_lanes_lock_is_named_by_doctor_and_status_until_he_lets_it_g
     let doctor = run(&["doctor"], &url, "").await;
     let told = |said: &str| {
         let mut lines = said.lines();
-        lines.any(|line| line.contains("locks") && line.contains(&role.name) && line.contains("holds 1"))
+        lines.any(|line| {
+            line.contains("locks") && line.contains(&role.name) && line.contains("holds 1")
+        })
     };
     assert!(told(&doctor.stdout), "{}", doctor.stdout);
     assert_eq!(doctor.code, Some(1));
@@ -129,6 +135,8 @@ async fn who_keeps_a_lanes_lock_is_named_by_doctor_and_status_until_he_lets_it_g
 async fn producers_in_an_append_and_workers_are_not_called_strangers() {
     let bed = Bed::new().await;
     let worker = bed.worker().await;
+    bed.enqueue("s0", "step").await;
+    bed.drained().await;
     let role = Role::producer(&bed.db, "producer").await;
     let producer = role.connect().await;
     producer
@@ -144,7 +152,10 @@ async fn producers_in_an_append_and_workers_are_not_called_strangers() {
     let holders = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted
                    OR locktype = 'advisory' AND NOT granted
                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    wait_until(LIMIT, "the second producer waits", async || bed.count(holders).await > 0).await;
+    wait_until(LIMIT, "the second producer waits", async || {
+        bed.count(holders).await > 0
+    })
+    .await;
     assert_eq!(foreign(&bed).await, []);
     // With the same role, but not in an append.
     let stranger = role.connect().await;
@@ -165,7 +176,10 @@ async fn a_worker_whose_liveness_lock_somebody_took_is_not_ready_and_says_who() 
             ..WorkerSettings::default()
         })
         .await;
-    wait_until(LIMIT, "it is ready", async || worker.probe().is_ready().is_ok()).await;
+    wait_until(LIMIT, "it is ready", async || {
+        worker.probe().is_ready().is_ok()
+    })
+    .await;
     let role = Role::stranger(&bed.db, "stranger").await;
     let stranger = role.connect().await;
     // What pg_locks shows.
@@ -183,7 +197,10 @@ async fn a_worker_whose_liveness_lock_somebody_took_is_not_ready_and_says_who() 
         stranger
     });
     let awaited = "SELECT count(*) FROM lanekeeper.foreign_lock WHERE awaited = 1 AND NOT blocks";
-    wait_until(LIMIT, "the stranger waits for it", async || bed.count(awaited).await == 1).await;
+    wait_until(LIMIT, "the stranger waits for it", async || {
+        bed.count(awaited).await == 1
+    })
+    .await;
     assert_eq!(worker.probe().is_ready(), Ok(()));
     bed.client
         .batch_execute(
@@ -200,6 +217,9 @@ async fn a_worker_whose_liveness_lock_somebody_took_is_not_ready_and_says_who() 
     })
     .await;
     drop(stranger);
-    wait_until(LIMIT, "it is ready again", async || worker.probe().is_ready().is_ok()).await;
+    wait_until(LIMIT, "it is ready again", async || {
+        worker.probe().is_ready().is_ok()
+    })
+    .await;
     worker.stop().await;
 }

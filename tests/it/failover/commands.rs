@@ -13,10 +13,9 @@ use crate::support::{BlackHole, Silence, TestDb};
 /// Each of two hosts gets half of it. Commands that are started together on a slow machine need their time.
 const TIMEOUT: (&str, &str) = ("LANEKEEPER_DATABASE__CONNECT_TIMEOUT_MS", "6000");
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 10] = [
     &["migrate"],
-    &["apply", "-f", "-"],
-    &["enqueue", "runs", "s", "step", "{}"],
+    &["enqueue", "runs", "s", "step", "--payload", "{}"],
     &["status"],
     &["dead", "list"],
     &["lane", "list"],
@@ -56,7 +55,6 @@ async fn every_command_connects(silence: Silence) {
             assert_eq!(code, Some(0), "{command:?}: {stderr}");
         }
     }
-    // The stream is there now.
     let tail = run(&["tail", "runs", "s"], &variables, "").await;
     assert_eq!(tail.code, Some(0), "{}", tail.stderr);
     assert!(tail.stdout.contains("step"), "{}", tail.stdout);

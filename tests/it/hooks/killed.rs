@@ -53,9 +53,11 @@ fn until(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn end(child: &mut Child, signal: Signal) -> ExitStatus {
-    let id = Pid::from_child(child);
+    if let Some(status) = child.try_wait().unwrap() {
+        return status;
+    }
     // Until it is waited for, the id is its own.
-    kill_process(id, signal).unwrap();
+    kill_process(Pid::from_child(child), signal).unwrap();
     child.wait().unwrap()
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -19,7 +20,7 @@ sleep "$TAKES"
 printf '%s\n' "$input" >> "$RECORD"
 "#;
 
-/// Makes `calls` tool calls, one prompt behind the first of them, and exits at once.
+/// Makes `calls` tool calls, one prompt behind the first of them, and exits at once, or by a signal where one is given.
 const DRIVER: &str = r#"
 import { existsSync, readFileSync } from "node:fs"
 import { Lanekeeper } from "./lanekeeper.mjs"
@@ -33,7 +34,8 @@ hooks.event({ event: { type: "server.connected", properties: {} } })
 hooks.event({ event: { type: "session.idle", properties: { sessionID: "o" } } })
 const record = process.env.RECORD
 console.log(existsSync(record) ? readFileSync(record, "utf8").split("\n").length - 1 : 0)
-process.exit()
+if (process.argv[3]) process.kill(process.pid, process.argv[3])
+else process.exit()
 "#;
 
 struct Ran {
@@ -68,7 +70,7 @@ fn write(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn drive(calls: usize, takes: &str) -> Ran {
+fn drive(calls: usize, takes: &str, signal: Option<&str>) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     let shim = blocks(section(HOOKS, "Wiring"), "js");
     assert_eq!(shim.len(), 1);
@@ -82,13 +84,14 @@ fn drive(calls: usize, takes: &str) -> Ran {
             dir.path().join("driver.mjs").to_str().unwrap(),
             &calls.to_string(),
         ])
+        .args(signal)
         .env("PATH", format!("{}:{path}", dir.path().display()))
         .env("TMPDIR", dir.path())
         .env("RECORD", &record)
         .env("TAKES", takes)
         .output()
         .expect("node is there: scripts/install-requirements.sh node");
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.success(), signal.is_none(), "{output:?}");
     let recorded = fs::read_to_string(&record).unwrap();
     let recorded = recorded
         .lines()
@@ -108,7 +111,7 @@ fn drive(calls: usize, takes: &str) -> Ran {
 
 #[test]
 fn the_opencode_plugin_does_not_wait_and_its_calls_arrive_in_order_past_the_exit() {
-    let ran = drive(6, "0.02");
+    let ran = drive(6, "0.02", None);
     assert_eq!(
         ran.waited_for(),
         0,
@@ -134,7 +137,7 @@ fn the_opencode_plugin_does_not_wait_and_its_calls_arrive_in_order_past_the_exit
 
 #[test]
 fn a_full_queue_of_the_opencode_plugin_gives_up_old_tool_calls_and_says_how_many() {
-    let ran = drive(1_500, "0.5");
+    let ran = drive(1_500, "0.5", None);
     let kinds = ran.kinds();
     // The first was on its way, and a prompt is kept.
     assert_eq!(kinds[..2], ["tool.execute.before", "chat.message"]);
@@ -146,4 +149,16 @@ fn a_full_queue_of_the_opencode_plugin_gives_up_old_tool_calls_and_says_how_many
         said,
         format!("lanekeeper: {lost} calls were not recorded\n")
     );
+}
+
+#[test]
+fn a_signal_that_ends_opencode_ends_it_after_its_calls_are_recorded() {
+    let ran = drive(3, "0.02", Some("SIGTERM"));
+    assert_eq!(
+        ran.output.status.signal(),
+        Some(15),
+        "the signal's own effect"
+    );
+    assert_eq!(ran.recorded.len(), 5);
+    assert_eq!(ran.kinds().last(), Some(&"session.idle"));
 }

@@ -51,11 +51,14 @@ async fn a_program_of_the_same_user_cannot_read_the_workers_secrets_and_has_the_
     apply(&db, &subscription).await;
     let receiver = Receiver::start(Duration::ZERO).await;
     let (sender, secret) = receiver.new_secret();
-    let mut program = limited(&format!("ulimit -S -n {STARTED_WITH}"));
+    let limits = format!("ulimit -S -n {STARTED_WITH}; exec \"$@\"");
+    let mut starter = vec!["sh", "-c", &limits, "sh"];
     if rustix::process::getuid().is_root() {
-        // Root may read everything.
-        program.uid(65534).gid(65534);
+        // Root may read and trace everything, unless this is taken from it.
+        let without = "-sys_ptrace,-sys_admin,-perfmon";
+        starter.splice(0..0, ["setpriv", "--bounding-set", without]);
     }
+    let program = lanekeeper_by(&starter);
     let worker = WorkerProcess::spawn_as(program, db.url(), sender, &secret, &[]);
     worker.serves().await;
     enqueue(&db, 1).await;

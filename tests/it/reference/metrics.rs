@@ -17,12 +17,23 @@ fn the_page_of_the_metrics_is_what_the_program_records() {
         .map(|metric| [code(metric.name), code(metric.unit), metric.says.to_owned()]);
     text.push_str(&table(["name", "unit", "meaning"], metrics));
     text.push_str("\n## Spans\n");
-    let span = [
-        code(&names::delivery_span("{stream}")),
-        "consumer".to_owned(),
-        "One attempt to deliver an event".to_owned(),
+    let deliver = names::delivery_span("{stream}");
+    let spans = [
+        (&*deliver, "consumer", "One attempt to deliver an event"),
+        (
+            names::CLAIM,
+            "client",
+            "A claim that took lanes, from the question to Postgres' answer",
+        ),
+        (names::SETTLE, "client", "A settlement, the same"),
+        (
+            "POST /v1/streams/{stream}/sessions/{session}/events",
+            "server",
+            "A request that appends events",
+        ),
     ];
-    text.push_str(&table(["name", "kind", "meaning"], [span]));
+    let spans = spans.map(|(name, kind, says)| [code(name), kind.to_owned(), says.to_owned()]);
+    text.push_str(&table(["name", "kind", "meaning"], spans));
     text.push_str("\n## Attributes\n");
     let keys = key::KEYS
         .iter()

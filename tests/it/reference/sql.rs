@@ -9,12 +9,13 @@ use super::{code, keep, page, table};
 use crate::document::{blocks, repository, section};
 use crate::support::TestDb;
 
-/// What an operator calls; a row of `operation` records each call.
-const OPERATOR_FUNCTIONS: [&str; 4] = [
+/// What an operator calls. A row of `operation` records each call that concerns a lane or a subscription.
+const OPERATOR_FUNCTIONS: [&str; 5] = [
     "change_lane",
     "drop_dead_letter",
     "pause_subscription",
     "requeue_dead_letters",
+    "set_producers",
 ];
 
 /// What the documented grants of a producer name.

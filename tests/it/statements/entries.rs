@@ -66,14 +66,14 @@ async fn a_walk_that_saw_all_is_followed_by_one_from_the_first_token_that_is_the
 async fn waits_before(bed: &Bed, lock: &str) {
     bed.client
         .batch_execute(&format!(
-            "ALTER FUNCTION lanekeeper.{lock}(bigint) RENAME TO {lock}_itself;
-             CREATE FUNCTION lanekeeper.{lock}(id bigint) RETURNS bigint
+            "ALTER FUNCTION lanekeeper.{lock}(bigint, uuid) RENAME TO {lock}_itself;
+             CREATE FUNCTION lanekeeper.{lock}(id bigint, secret uuid DEFAULT lanekeeper.read_lock_secret()) RETURNS bigint
              LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
              BEGIN
                  IF current_setting('test.waits', true) = 'on' THEN
                      PERFORM pg_advisory_xact_lock_shared(1);
                  END IF;
-                 RETURN lanekeeper.{lock}_itself(id);
+                 RETURN lanekeeper.{lock}_itself(id, secret);
              END $$"
         ))
         .await

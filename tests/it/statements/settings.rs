@@ -61,7 +61,10 @@ async fn a_producers_settings_do_not_change_what_an_append_writes() {
     let (usual, producer) = (plain.connect().await, role.connect().await);
     producer.batch_execute(HOSTILE).await.unwrap();
     // Settings of some releases only: whoever has them sets them.
-    for newer in ["SET debug_parallel_query = on", "SET force_parallel_mode = on"] {
+    for newer in [
+        "SET debug_parallel_query = on",
+        "SET force_parallel_mode = on",
+    ] {
         let _ = producer.batch_execute(newer).await;
     }
     assert_eq!(calls(&producer).await, calls(&usual).await);
@@ -79,15 +82,24 @@ async fn a_partition_that_an_append_creates_is_a_table_like_any_other() {
     let owner = db.connect().await;
     // Roles and databases are known to the server by their names: so that tests do not meet.
     owner
-        .batch_execute(&format!("CREATE ACCESS METHOD {} TYPE TABLE HANDLER heap_tableam_handler", role.name))
+        .batch_execute(&format!(
+            "CREATE ACCESS METHOD {} TYPE TABLE HANDLER heap_tableam_handler",
+            role.name
+        ))
         .await
         .unwrap();
     let today: String = owner
-        .query_one("SELECT 'event_' || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')", &[])
+        .query_one(
+            "SELECT 'event_' || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')",
+            &[],
+        )
         .await
         .unwrap()
         .get(0);
-    owner.batch_execute(&format!("DROP TABLE lanekeeper.{today}")).await.unwrap();
+    owner
+        .batch_execute(&format!("DROP TABLE lanekeeper.{today}"))
+        .await
+        .unwrap();
     let producer = role.connect().await;
     producer
         .batch_execute(&format!(
@@ -114,7 +126,14 @@ async fn a_partition_that_an_append_creates_is_a_table_like_any_other() {
     let unpinned = "SELECT count(*) FROM pg_proc
         WHERE pronamespace = 'lanekeeper'::regnamespace AND prosrc ~ 'CREATE TABLE'
           AND NOT ('default_tablespace=\"\"' = ANY (proconfig) OR 'default_tablespace=' = ANY (proconfig))";
-    assert_eq!(owner.query_one(unpinned, &[]).await.unwrap().get::<_, i64>(0), 0);
+    assert_eq!(
+        owner
+            .query_one(unpinned, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0),
+        0
+    );
     drop(producer);
     role.drop_role(&db).await;
 }

@@ -1,7 +1,7 @@
 //! An OTLP receiver, over gRPC and over HTTP, that keeps what it gets. Or one that takes connections and never
 //! answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::Router;
@@ -35,6 +35,7 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 /// What arrived so far.
@@ -45,8 +46,17 @@ pub(crate) struct Got {
     pub(crate) metrics: BTreeMap<String, Metric>,
     /// Bodies of log records.
     pub(crate) logs: Vec<String>,
-    /// `service.name` of whatever came.
+    /// `service.name` and `service.instance.id` of whatever came.
     pub(crate) services: Vec<String>,
+    pub(crate) instances: BTreeSet<String>,
+}
+
+impl Got {
+    /// The spans of this name.
+    pub(crate) fn of(&self, name: &str) -> Vec<Span> {
+        let named = self.spans.iter().filter(|span| span.name == name);
+        named.cloned().collect()
+    }
 }
 
 pub(crate) struct Collector {
@@ -57,12 +67,23 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) async fn grpc() -> Self {
+        Self::grpc_by(tonic::transport::Server::builder(), "http://127.0.0.1").await
+    }
+
+    /// Over TLS, as `localhost`, with this certificate and key.
+    pub(crate) async fn grpc_over_tls([certificate, key]: &[String; 2]) -> Self {
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
+        let server = tonic::transport::Server::builder();
+        Self::grpc_by(server.tls_config(tls).unwrap(), "https://localhost").await
+    }
+
+    async fn grpc_by(mut server: tonic::transport::Server, host: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let url = format!("{host}:{}", listener.local_addr().unwrap().port());
         let got = Arc::<Mutex<Got>>::default();
         let desk = Desk(Arc::clone(&got));
         let serving = tokio::spawn(async move {
-            tonic::transport::Server::builder()
+            server
                 .add_service(TraceServiceServer::new(desk.clone()))
                 .add_service(MetricsServiceServer::new(desk.clone()))
                 .add_service(LogsServiceServer::new(desk))
@@ -120,6 +141,8 @@ impl Desk {
         for resource in request.resource_spans {
             let attributes = resource.resource.unwrap().attributes;
             got.services.extend(text(&attributes, "service.name"));
+            got.instances
+                .extend(text(&attributes, "service.instance.id"));
             let scopes = resource.scope_spans.into_iter();
             got.spans.extend(scopes.flat_map(|scope| scope.spans));
         }
@@ -127,6 +150,14 @@ impl Desk {
 
     fn metrics(&self, request: ExportMetricsServiceRequest) {
         let mut got = self.0.lock().unwrap();
+        for resource in request
+            .resource_metrics
+            .iter()
+            .filter_map(|one| one.resource.as_ref())
+        {
+            got.instances
+                .extend(text(&resource.attributes, "service.instance.id"));
+        }
         let resources = request.resource_metrics.into_iter();
         let scopes = resources.flat_map(|resource| resource.scope_metrics);
         for metric in scopes.flat_map(|scope| scope.metrics) {

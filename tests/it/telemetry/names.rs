@@ -31,6 +31,9 @@ fn names_that_the_semantic_conventions_know_are_theirs() {
         (key::HTTP_METHOD, attribute::HTTP_REQUEST_METHOD),
         (key::HTTP_ROUTE, attribute::HTTP_ROUTE),
         (key::HTTP_STATUS, attribute::HTTP_RESPONSE_STATUS_CODE),
+        (key::SERVER_ADDRESS, attribute::SERVER_ADDRESS),
+        (key::SERVER_PORT, attribute::SERVER_PORT),
+        (key::BATCH_COUNT, attribute::MESSAGING_BATCH_MESSAGE_COUNT),
         (key::URL_SCHEME, attribute::URL_SCHEME),
     ] {
         assert_eq!(ours, theirs);

@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use super::collector::{Collector, text};
 use crate::process::plant::{LIMIT, Plant};
 use crate::support::{Instead, wait_until};
+use crate::tls::server::Authority;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -39,10 +40,10 @@ async fn one_trace_over(collector: Collector, protocol: &str) {
     enqueue(&plant, "a", "01").await;
     plant.settled().await;
     wait_until(LIMIT, "both attempts are traced", async || {
-        collector.got().spans.len() == 2
+        collector.got().of("deliver runs").len() == 2
     })
     .await;
-    let mut spans = collector.got().spans.clone();
+    let mut spans = collector.got().of("deliver runs");
     spans.sort_by_key(|span| span.start_time_unix_nano);
     let [failed, accepted]: [Span; 2] = spans.try_into().unwrap();
 
@@ -68,7 +69,10 @@ async fn one_trace_over(collector: Collector, protocol: &str) {
         ("messaging.message.conversation_id", "a"),
         ("lanekeeper.seq", "1"),
         ("lanekeeper.attempt", "1"),
-        ("error.type", "retry"),
+        ("error.type", "500"),
+        ("lanekeeper.verdict", "retry"),
+        ("http.response.status_code", "500"),
+        ("server.address", "127.0.0.1"),
     ] {
         assert_eq!(
             text(&failed.attributes, key).as_deref(),
@@ -90,10 +94,24 @@ async fn one_trace_over(collector: Collector, protocol: &str) {
     );
     assert_eq!(second.traceparent, Some(header));
     assert_eq!(text(&accepted.attributes, "error.type"), None);
+    let status = text(&accepted.attributes, "http.response.status_code");
+    assert_eq!(status.as_deref(), Some("204"));
 
     assert_eq!(worker.stop().await.code(), Some(0));
     let got = collector.got();
     assert!(got.services.iter().all(|service| service == "lanekeeper"));
+    assert_eq!(got.instances.len(), 1, "one process: {:?}", got.instances);
+    for (name, kind) in [("claim", "receive"), ("settle", "settle")] {
+        let spans = got.of(name);
+        assert!(!spans.is_empty(), "{name}");
+        for span in spans {
+            assert_eq!(span.kind(), SpanKind::Client);
+            let of = |key| text(&span.attributes, key).unwrap();
+            assert_eq!(of("messaging.operation.type"), kind);
+            assert_eq!(of("messaging.batch.message_count"), "1");
+            assert!(span.end_time_unix_nano > span.start_time_unix_nano);
+        }
+    }
     assert!(
         got.logs.iter().any(|line| line == "worker stopped"),
         "{:?}",
@@ -159,4 +177,81 @@ async fn without_a_collector_the_producers_context_goes_out_as_it_is_stored() {
     assert_eq!(seen.arrivals[0].traceparent, Some(stored));
     assert_eq!(seen.arrivals[0].tracestate.as_deref(), Some("vendor=1"));
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_over_http_is_a_span_between_its_client_and_the_delivery() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let collector = Collector::grpc().await;
+    let plant = Plant::new(Duration::ZERO).await;
+    let worker = plant
+        .worker(&[
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &collector.url),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ])
+        .await;
+    let post = async |stream: &str| {
+        let url = format!("{}/v1/streams/{stream}/sessions/a/events", worker.http());
+        let request = reqwest::Client::new()
+            .post(url)
+            .header("traceparent", format!("00-{TRACE}-{PARENT}-01"))
+            .body(r#"[{"event_type":"a","payload":1},{"event_type":"b","payload":2}]"#);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(post("runs").await, 201);
+    assert_eq!(post("nowhere").await, 404);
+    plant.settled().await;
+    assert_eq!(worker.stop().await.code(), Some(0));
+    let got = collector.got();
+    let mut appends = got.of("POST /v1/streams/{stream}/sessions/{session}/events");
+    appends.sort_by_key(|span| span.start_time_unix_nano);
+    let [append, refused]: [Span; 2] = appends.try_into().unwrap();
+    assert_eq!(
+        (hex(&append.trace_id), hex(&append.parent_span_id)),
+        (TRACE.into(), PARENT.into())
+    );
+    assert_eq!(append.kind(), SpanKind::Server);
+    for (key, value) in [
+        ("http.request.method", "POST"),
+        ("http.response.status_code", "201"),
+        ("messaging.operation.type", "send"),
+        ("messaging.destination.name", "runs"),
+        ("messaging.batch.message_count", "2"),
+    ] {
+        assert_eq!(
+            text(&append.attributes, key).as_deref(),
+            Some(value),
+            "{key}"
+        );
+    }
+    let status = text(&refused.attributes, "http.response.status_code");
+    assert_eq!(status.as_deref(), Some("404"));
+    let deliveries = got.of("deliver runs");
+    assert_eq!(deliveries.len(), 2);
+    for delivery in deliveries {
+        assert_eq!(hex(&delivery.trace_id), TRACE);
+        assert_eq!(delivery.parent_span_id, append.span_id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_over_tls_is_trusted_by_the_certificates_of_the_system() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let authority = Authority::new();
+    let collector = Collector::grpc_over_tls(&authority.issue(Some("localhost"), None)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let roots = folder.path().join("roots.pem");
+    std::fs::write(&roots, &authority.pem).unwrap();
+    let plant = Plant::new(Duration::ZERO).await;
+    let worker = plant
+        .worker(&[
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &collector.url),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("SSL_CERT_FILE", roots.to_str().unwrap()),
+        ])
+        .await;
+    enqueue(&plant, "a", "01").await;
+    plant.settled().await;
+    assert_eq!(worker.stop().await.code(), Some(0));
+    assert_eq!(collector.got().of("deliver runs").len(), 1);
 }

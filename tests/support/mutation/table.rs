@@ -67,7 +67,7 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "claim",
             &[(
-                "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id))",
+                "WHERE pg_try_advisory_lock(lanekeeper.lane_lock(w.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))",
                 "WHERE true",
             )],
         ),
@@ -260,7 +260,7 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "take_over",
             &[(
-                "pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id)) AS locked",
+                "pg_try_advisory_xact_lock(lanekeeper.lane_lock(h.lane_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) AS locked",
                 "true AS locked",
             )],
         ),
@@ -435,7 +435,7 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "finish",
             &[(
-                "SELECT bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id))),",
+                "SELECT bool_and(pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))),",
                 "SELECT true,",
             )],
         ),
@@ -476,7 +476,7 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "settle",
             &[(
-                "THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i]))",
+                "THEN pg_try_advisory_xact_lock_shared(lanekeeper.append_lock(p_sessions[i], (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))",
                 "THEN true",
             )],
         ),
