@@ -149,15 +149,45 @@ CREATE TABLE lanekeeper.session (
     stream_id     int NOT NULL REFERENCES lanekeeper.stream,
     name          text NOT NULL,
     -- The stream's at the time when lanes were last added. -1: expiring, the lanes are about to go. -2: dormant, they
-    -- are gone. See functions/maintenance/expire_sessions.sql.
+    -- are gone. See functions/maintenance/expire_sessions.sql. -3: the session was closed. A closed session never has the
+    -- stream's, so that an append needs no column more to see that something is to be looked at.
     lanes_version bigint NOT NULL,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The day of the session's newest event, written by the first append of a day. NULL where it is not known; later
     -- than the newest event only where there is none at all.
     newest_day    date,
+    -- Since when it takes no appends (functions/session/close_session.sql), the seq of its newest event then, and why.
+    closed_at     timestamptz,
+    closed_seq    bigint,
+    close_reason  text,
+    -- Closed with `drain`: its lanes still deliver what is there.
+    draining      boolean NOT NULL DEFAULT false,
     CONSTRAINT session_name_is_bounded CHECK (octet_length(name) BETWEEN 1 AND 512),
+    CONSTRAINT close_reason_is_bounded CHECK (octet_length(close_reason) <= 2000),
+    CONSTRAINT closed_iff_seq CHECK ((closed_at IS NULL) = (closed_seq IS NULL)),
+    CONSTRAINT closed_has_no_lanes_version CHECK (closed_at IS NULL OR lanes_version < 0),
+    CONSTRAINT only_closed_drains CHECK (closed_at IS NOT NULL OR NOT draining),
     UNIQUE (stream_id, name)
 );
+CREATE INDEX session_draining ON lanekeeper.session (session_id) WHERE draining;
+
+-- Sessions that are closed: an append whose snapshot is from before the close meets the row all the same. See
+-- functions/append/refuse_stale_snapshot.sql.
+CREATE TABLE lanekeeper.closed_session (
+    session_id bigint PRIMARY KEY
+);
+
+-- Lanes that were held when their session was closed: what they have not settled up to `seq` is to expire. See
+-- functions/session/finish_closing.sql.
+CREATE TABLE lanekeeper.closing_lane (
+    lane_id    bigint PRIMARY KEY,
+    session_id bigint NOT NULL,
+    seq        bigint NOT NULL,
+    -- Of the event with that seq, or a later day.
+    day        date NOT NULL,
+    reason     text
+);
+CREATE INDEX closing_lane_by_session ON lanekeeper.closing_lane (session_id);
 
 -- The log. Append-only; partitions are dropped whole.
 CREATE TABLE lanekeeper.event (
@@ -290,11 +320,15 @@ CREATE TABLE lanekeeper.outcome (
     replaced_by bigint,
     error       text,
     settled_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- One row for a range, from seq to this one. NULL: for one event.
+    to_seq      bigint,
     PRIMARY KEY (lane_id, seq),
     CONSTRAINT outcome_is_known CHECK (kind IN ('coalesced', 'dead_lettered', 'dropped', 'expired', 'skipped')),
-    CONSTRAINT coalesced_iff_replaced CHECK ((kind = 'coalesced') = (replaced_by IS NOT NULL))
+    CONSTRAINT coalesced_iff_replaced CHECK ((kind = 'coalesced') = (replaced_by IS NOT NULL)),
+    CONSTRAINT range_is_expired CHECK (to_seq IS NULL OR kind = 'expired' AND to_seq > seq)
 );
 CREATE INDEX outcome_by_age ON lanekeeper.outcome (settled_at);
+CREATE INDEX outcome_range ON lanekeeper.outcome (lane_id, seq) WHERE to_seq IS NOT NULL;
 
 -- A copy of an exhausted event: it outlives the log's retention.
 CREATE TABLE lanekeeper.dead (
@@ -431,8 +465,10 @@ CREATE TABLE lanekeeper.operation (
     lane_id         bigint,
     seq             bigint,
     reason          text,
+    session_id      bigint,
     CONSTRAINT action_is_known CHECK (action IN (
-        'retry', 'skip', 'park', 'unpark', 'pause', 'resume', 'drop_dead_letter', 'requeue_dead_letter'))
+        'retry', 'skip', 'park', 'unpark', 'pause', 'resume', 'drop_dead_letter', 'requeue_dead_letter', 'close', 'drain',
+        'reopen'))
 );
 
 -- The agent sessions of the stream `hooks`: what the events of a session tell about it. Written by the built-in

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | append events, in a transaction of one's own | [`append`] |
 //! | append from many tasks at once | [`append::Appender`] |
+//! | close a session, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
 //! | deliver to something new | [`Adapter`] |
@@ -20,6 +21,11 @@ pub mod append {
         AppendError, Enqueued, Fate, NewEvent, enqueue, enqueue_array, enqueue_many,
     };
     pub use lanekeeper_postgres::appender::{Appender, AppenderError};
+}
+
+/// Closing sessions, and reopening them.
+pub mod session {
+    pub use lanekeeper_postgres::closing::{close_session, reopen_session};
 }
 
 /// Appending events to Postgres or over a worker's HTTP API, within a deadline.

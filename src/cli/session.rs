@@ -8,6 +8,7 @@ use lanekeeper_postgres::operate::LaneAction;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use serde::Serialize;
 
+mod close;
 mod registry;
 
 use super::Failure;
@@ -15,7 +16,7 @@ use super::lane::{self, Change, ReasonArgs};
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
-/// Look at sessions, and pause or resume all deliveries of one
+/// Look at sessions; pause, resume or close one
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -28,6 +29,8 @@ enum Command {
     Show(ShowArgs),
     Pause(ChangeArgs),
     Resume(ResumeArgs),
+    Close(close::CloseArgs),
+    Reopen(close::ReopenArgs),
 }
 
 /// List sessions, the newest first
@@ -116,6 +119,8 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Command::Show(args) => show(args, config).await,
         Command::Pause(args) => change(args, LaneAction::Park, config).await,
         Command::Resume(args) => change(args.change, LaneAction::Unpark, config).await,
+        Command::Close(args) => close::close(args, config).await,
+        Command::Reopen(args) => close::reopen(args, config).await,
     }
 }
 
@@ -170,6 +175,7 @@ async fn show(args: ShowArgs, config: &Config) -> Result<ExitCode, Failure> {
         }
         Output::Text => {
             print(&sessions)?;
+            sessions.iter().try_for_each(close::print)?;
             output::line("")?;
             for entry in sessions
                 .iter()

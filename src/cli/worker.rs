@@ -202,8 +202,10 @@ impl Serving {
             Arc::clone(&serving),
             telemetry.map_or(Tracing::Off, Telemetry::tracing),
         );
-        let mut router =
-            http::health::router(worker.probe()).merge(http::events::router(Arc::new(desk)));
+        let desk = Arc::new(desk);
+        let mut router = http::health::router(worker.probe())
+            .merge(http::events::router(Arc::clone(&desk)))
+            .merge(http::sessions::router(desk));
         if let Some(telemetry) = telemetry {
             router = router.merge(http::metrics::router(telemetry.metrics()));
         }

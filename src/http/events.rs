@@ -28,7 +28,7 @@ use tokio::time::timeout;
 
 use super::access::{Access, Peer};
 use super::body::Body;
-use super::places::{Places, Room};
+use super::places::{Place, Places, Room};
 use super::problem::Problem;
 use super::problem_type;
 use crate::config::HttpConfig;
@@ -49,6 +49,8 @@ pub fn bound_waits(driver: &mut tokio_postgres::Config) {
 }
 
 const EVENTS: &str = "/v1/streams/{stream}/sessions/{session}/events";
+/// The largest body of a request that is no append.
+const SMALL_BODY: usize = 64 * 1024;
 
 /// Events in one answer, unless asked for fewer.
 const PAGE: usize = 100;
@@ -84,6 +86,32 @@ impl Desk {
             body_within: config.read_timeout(),
         }
     }
+
+    /// A place for a request.
+    pub(crate) fn request(&self) -> Result<Place, Problem> {
+        self.places.request()
+    }
+
+    /// The body of a request that is no append.
+    pub(crate) async fn small_body(
+        &self,
+        token_id: Option<i64>,
+        body: axum::body::Body,
+    ) -> Result<Vec<u8>, Problem> {
+        let mut room = self.places.body(token_id)?;
+        let reading = read_body(body, &mut room, SMALL_BODY);
+        in_time(self.body_within, reading).await
+    }
+}
+
+async fn in_time<T>(
+    within: Duration,
+    reading: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    timeout(within, reading).await.map_err(|_| {
+        let detail = "the body took too long to arrive: nothing was done";
+        Problem::new(problem_type::TIMED_OUT, detail)
+    })?
 }
 
 /// The routes.
@@ -159,10 +187,7 @@ async fn append(
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
     let reading = read_body(body, &mut room, desk.places.max_body_bytes());
-    let body = timeout(desk.body_within, reading).await.map_err(|_| {
-        let detail = "the body took too long to arrive: nothing was enqueued";
-        Problem::new(problem_type::TIMED_OUT, detail)
-    })??;
+    let body = in_time(desk.body_within, reading).await?;
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
@@ -218,7 +243,7 @@ fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {
     json(status, body.expect("ids and numbers always serialise"))
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> Response {
+pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 

@@ -15,4 +15,5 @@ pub mod metrics;
 mod places;
 pub mod problem;
 pub mod problem_type;
+pub mod sessions;
 mod socket;

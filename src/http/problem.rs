@@ -186,6 +186,7 @@ impl Problem {
         let of = match error {
             AppendError::UnknownStream(_) => of::UNKNOWN_STREAM,
             AppendError::NotAProducer(_) => of::FORBIDDEN,
+            AppendError::SessionClosed(_) => of::SESSION_CLOSED,
             AppendError::PayloadTooLarge(_) => of::PAYLOAD_TOO_LARGE,
             AppendError::Invalid(_) => of::INVALID,
             AppendError::NumberOutOfRange(_) => of::NUMBER_OUT_OF_RANGE,

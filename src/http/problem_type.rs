@@ -38,6 +38,8 @@ problem_types! {
     METHOD_NOT_ALLOWED = "method_not_allowed", METHOD_NOT_ALLOWED;
     /// The body did not arrive within `http.read_timeout_ms`. Nothing was enqueued.
     TIMED_OUT = "incomplete", REQUEST_TIMEOUT;
+    /// The session is closed. Nothing was enqueued.
+    SESSION_CLOSED = "session_closed", CONFLICT;
     /// The body is larger than `http.max_body_bytes`, or a payload larger than its stream's `max_payload_bytes`.
     PAYLOAD_TOO_LARGE = "payload_too_large", PAYLOAD_TOO_LARGE;
     /// The request is not of the expected form, or an argument is invalid.

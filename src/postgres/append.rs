@@ -94,6 +94,8 @@ pub enum AppendError {
     #[error("{}", .0.message)]
     NotAProducer(Refusal),
     #[error("{}", .0.message)]
+    SessionClosed(Refusal),
+    #[error("{}", .0.message)]
     PayloadTooLarge(Refusal),
     /// An argument that breaks a limit.
     #[error("{}", .0.message)]
@@ -136,7 +138,7 @@ impl AppendError {
     pub fn fate(&self) -> Fate {
         match self {
             Self::UnknownStream(_) | Self::NotAProducer(_) | Self::TimedOut => Fate::Later,
-            Self::Invalid(_) => Fate::Event,
+            Self::Invalid(_) | Self::SessionClosed(_) => Fate::Event,
             Self::PayloadTooLarge(_)
             | Self::NotJson(_)
             | Self::TooDeep(_)
@@ -144,7 +146,6 @@ impl AppendError {
             | Self::NumberOutOfRange(_) => Fate::Payload,
             Self::Store(error) => match error.sqlstate() {
                 Some(sqlstate::SESSION_FULL) => Fate::SessionFull,
-                Some(sqlstate::SESSION_CLOSED) => Fate::Event,
                 // Data exceptions and program limits.
                 Some(code) if code.starts_with("22") || code.starts_with("54") => Fate::Payload,
                 _ => Fate::Later,
@@ -181,6 +182,7 @@ impl AppendError {
         match self {
             Self::UnknownStream(refusal)
             | Self::NotAProducer(refusal)
+            | Self::SessionClosed(refusal)
             | Self::PayloadTooLarge(refusal)
             | Self::Invalid(refusal) => refusal.hint.as_deref(),
             Self::NotJson(_) => Some("pass one JSON value; text needs its quotes: '\"text\"'"),
@@ -224,6 +226,7 @@ impl AppendError {
         match code {
             sqlstate::UNKNOWN_STREAM => Ok(Self::UnknownStream(refusal)),
             sqlstate::NOT_A_PRODUCER => Ok(Self::NotAProducer(refusal)),
+            sqlstate::SESSION_CLOSED => Ok(Self::SessionClosed(refusal)),
             sqlstate::PAYLOAD_TOO_LARGE => Ok(Self::PayloadTooLarge(refusal)),
             sqlstate::INVALID => Ok(Self::Invalid(refusal)),
             _ => Err(refusal),

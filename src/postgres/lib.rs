@@ -8,6 +8,7 @@ pub mod appender;
 pub mod archive;
 mod attempt;
 pub mod claim;
+pub mod closing;
 pub mod config;
 pub mod connect;
 pub mod connection;

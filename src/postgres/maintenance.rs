@@ -198,16 +198,28 @@ pub struct Turn {
     pub lanes_woken: i64,
 }
 
-/// Whether an apply left something to finish.
+/// What is left to finish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// By an apply.
+    pub changes: bool,
+    /// By the close of a session.
+    pub closes: bool,
+}
+
+/// Whether an apply, or the close of a session, left something to finish.
 ///
 /// # Errors
 /// Where it cannot be read.
-pub async fn change_pending(client: &Client) -> Result<bool, StoreError> {
+pub async fn change_pending(client: &Client) -> Result<Pending, StoreError> {
     let row = client
         .query_one(CHANGE_PENDING, &[])
         .await
         .map_err(StoreError::on("looking for unfinished changes"))?;
-    Ok(row.get("pending"))
+    Ok(Pending {
+        changes: row.get("changes"),
+        closes: row.get("closes"),
+    })
 }
 
 /// One turn over up to `sessions` sessions.

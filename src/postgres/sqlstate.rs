@@ -21,10 +21,12 @@ sqlstates! {
     PAYLOAD_TOO_LARGE = "LK005";
     /// An argument is invalid.
     INVALID = "LK006";
-    /// The lane is being delivered and was not released within 5 s.
+    /// The lane is being delivered, or the session is being appended to, and was not released within 5 s.
     LANE_BUSY = "LK007";
     /// The event that the operator named is no longer the lane's head.
     ANOTHER_HEAD = "LK008";
     /// The stream names the roles that may append to it, and the caller is none of them.
     NOT_A_PRODUCER = "LK009";
+    /// There is no such session.
+    NO_SESSION = "LK010";
 }

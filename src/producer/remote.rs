@@ -229,6 +229,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ProducerError {
     let refused = match (code.as_str(), status) {
         ("unknown_stream", _) => AppendError::UnknownStream(refused),
         ("forbidden", _) => AppendError::NotAProducer(refused),
+        ("session_closed", _) => AppendError::SessionClosed(refused),
         // A balancer's own limit too: it will never let it through.
         ("payload_too_large", _) | (_, StatusCode::PAYLOAD_TOO_LARGE) => {
             AppendError::PayloadTooLarge(refused)
@@ -264,6 +265,8 @@ mod tests {
     #[test]
     fn only_what_a_worker_says_of_the_event_is_final() {
         assert_eq!(fate(422, r#"{"code":"invalid","detail":"x"}"#), Fate::Event);
+        let closed = r#"{"code":"session_closed","detail":"x"}"#;
+        assert_eq!(fate(409, closed), Fate::Event);
         assert_eq!(
             fate(413, r#"{"code":"payload_too_large","detail":"x"}"#),
             Fate::Payload

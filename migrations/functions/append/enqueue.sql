@@ -1,14 +1,19 @@
 -- Appends one event in the caller's transaction, and returns its message id and seq; for a key or id that was used
 -- before, those of the first call, with `duplicate`.
 --
--- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK003
--- unknown stream, LK005 payload too large, LK006 invalid argument, LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where
--- another transaction appended to the session after the snapshot.
+-- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK002
+-- closed session (a key or id that was used before is answered all the same), LK003 unknown stream, LK005 payload too
+-- large, LK006 invalid argument, LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where
+-- another transaction appended to the session, or closed it, after the snapshot.
 --
 -- Order (I1): take the session's append lock, exclusive, until the transaction ends; seq is the newest seq plus one. In
 -- READ COMMITTED every statement after the lock sees all earlier appends of the session. In the stricter levels the
 -- snapshot may be older than the lock: refuse_stale_snapshot() finds that out. A session's creator, and whatever its lanes
 -- lack, is seen to by open_session().
+--
+-- Closed sessions: a close takes the append lock and writes the session's row, which has never the stream's lanes_version
+-- then. An append may have read that row before it waited for the lock. So, after the lock, it looks whether the row is
+-- still where it was, by its ctid, which costs less than a look-up; only where it is not does it read `closed_at`.
 --
 -- Ready entries (I13): under the append lock, one is inserted for each lane that nothing else would make look at the
 -- event.
@@ -49,6 +54,11 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_session_id    bigint;
+    -- The ctid of the session's row, as it was read before the lock.
+    v_session_ctid  tid;
+    -- The row is still there: nobody has written it since.
+    v_unchanged     boolean;
+    v_closed        boolean;
     -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
     v_payload       text := enqueue.payload::text;
     v_size          int := octet_length(v_payload);
@@ -71,16 +81,16 @@ DECLARE
 BEGIN
     -- The lock is the last thing that happens to the one row. What is read here may be older than the lock. That
     -- is harmless: a session is never renamed or removed, maintenance removes its lanes only when no snapshot is as
-    -- old as this one, and lanes that it got meanwhile are read below.
+    -- old as this one, lanes that it got meanwhile are read below, and so is a close.
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
     SELECT s.session_id, enqueue.message_id,
            CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) IS NOT NULL THEN clock_timestamp() END,
-           (clock_timestamp() AT TIME ZONE 'UTC')::date
-    INTO v_session_id, v_given_id, v_now, v_today
+           (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid
+    INTO v_session_id, v_given_id, v_now, v_today, v_session_ctid
     FROM lanekeeper.stream AS t
     CROSS JOIN LATERAL (
-        SELECT s.session_id, s.lanes_version FROM lanekeeper.session AS s
+        SELECT s.session_id, s.lanes_version, s.ctid AS session_ctid FROM lanekeeper.session AS s
         WHERE s.stream_id = t.stream_id AND s.name = enqueue.session OFFSET 0
     ) AS s
     WHERE t.name = enqueue.stream AND v_size <= t.max_payload_bytes AND s.lanes_version = t.lanes_version
@@ -110,13 +120,14 @@ BEGIN
                    SELECT p.parked_at IS NULL AND (p.cursor >= e.seq OR enqueue.priority > e.priority
                           OR NOT l.plain AND e.seq - p.cursor < lanekeeper.filter_look_back())
                    FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
-                   ORDER BY p.version DESC LIMIT 1))
-    INTO seq, v_day, v_prev_priority, duplicate, message_id, v_check_lanes
+                   ORDER BY p.version DESC LIMIT 1)),
+           EXISTS (SELECT FROM lanekeeper.session AS s WHERE s.ctid = v_session_ctid)
+    INTO seq, v_day, v_prev_priority, duplicate, message_id, v_check_lanes, v_unchanged
     FROM lanekeeper.recent_event AS e
     WHERE e.session_id = v_session_id AND e.day >= v_today
     ORDER BY e.seq DESC LIMIT 1;
 
-    IF seq IS NULL OR v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL
+    IF v_unchanged IS NOT TRUE OR v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL
        OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         IF octet_length(enqueue.dedupe_key) NOT BETWEEN 1 AND 512 THEN
             PERFORM lanekeeper.check_event(enqueue.stream, enqueue.session, enqueue.event_type, enqueue.payload,
@@ -124,6 +135,8 @@ BEGIN
         END IF;
         v_fixed := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
         v_other_day := seq IS NULL;
+        v_closed := v_unchanged IS NOT TRUE AND EXISTS (
+            SELECT FROM lanekeeper.session AS s WHERE s.session_id = v_session_id AND s.closed_at IS NOT NULL);
         IF v_other_day THEN
             -- The session's first event, or its first of the day.
             SELECT n.seq + 1, n.day, n.priority, false, true,
@@ -151,6 +164,9 @@ BEGIN
                 duplicate := true;
                 RETURN;
             END IF;
+        END IF;
+        IF v_closed THEN
+            PERFORM lanekeeper.raise_session_closed(v_session_id);
         END IF;
         IF v_other_day THEN
             v_day := greatest(v_day, v_today);

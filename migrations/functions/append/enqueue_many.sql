@@ -6,6 +6,7 @@
 -- Sessions are created, and then locked, in the order of their names: two bulk calls never deadlock each other. The rules
 -- for seq (I1) and for ready entries (I13) are those of enqueue(). A lane gets one entry for all events of the call.
 -- Events with a message id or dedupe key of their own, and the stricter isolation levels, go through enqueue() one by one.
+-- One closed session refuses all.
 --
 -- Bound: what is needed of an event more than once is taken out of the array once, into arrays that are read beside it.
 -- Nothing is joined by name, and no payload is sorted or kept aside.
@@ -33,6 +34,8 @@ DECLARE
     v_names         text[];
     v_before        bigint[];
     v_ids           bigint[];
+    -- The ctids of their rows, as they were read before the locks.
+    v_session_ctids tid[];
     v_newest        bigint[];
     v_days          date[];
     v_priorities    smallint[];
@@ -101,11 +104,12 @@ BEGIN
     -- All creations come before the first lock, each in the order of names: a call that waits for a creation
     -- holds no lock that the creator may need.
     LOOP
-        SELECT array_agg(s.session_id ORDER BY n.ord), coalesce(bool_or(s.lanes_version <> v_stream_lanes), false)
-        INTO v_ids, v_stale
+        SELECT array_agg(s.session_id ORDER BY n.ord), array_agg(s.session_ctid),
+               coalesce(bool_or(s.lanes_version <> v_stream_lanes), false)
+        INTO v_ids, v_session_ctids, v_stale
         FROM unnest(v_names) WITH ORDINALITY AS n (name, ord)
         LEFT JOIN LATERAL (
-            SELECT s.session_id, s.lanes_version FROM lanekeeper.session AS s
+            SELECT s.session_id, s.lanes_version, s.ctid AS session_ctid FROM lanekeeper.session AS s
             WHERE s.stream_id = v_stream_id AND s.name = n.name OFFSET 0
         ) AS s ON true;
         IF v_before IS NULL THEN
@@ -134,6 +138,17 @@ BEGIN
     WHERE u.before IS NOT NULL OR NOT v_created;
 
     -- From here on, in READ COMMITTED, every statement sees all earlier appends of these sessions.
+    -- As in the single call, which sees to it one by one: a session whose row was written meanwhile may be closed.
+    IF NOT v_one_by_one
+       AND (v_stale OR (SELECT count(*) FROM lanekeeper.session AS s WHERE s.ctid = ANY (v_session_ctids)) < cardinality(v_ids))
+    THEN
+        PERFORM lanekeeper.raise_session_closed(s.session_id)
+        FROM unnest(v_ids) AS u (session_id)
+        CROSS JOIN LATERAL (
+            SELECT s.session_id FROM lanekeeper.session AS s
+            WHERE s.session_id = u.session_id AND s.closed_at IS NOT NULL OFFSET 0
+        ) AS s;
+    END IF;
     v_now := clock_timestamp();
     v_today := (v_now AT TIME ZONE 'UTC')::date;
     SELECT array_agg(n.seq ORDER BY u.ord), array_agg(n.day ORDER BY u.ord), array_agg(n.priority ORDER BY u.ord)

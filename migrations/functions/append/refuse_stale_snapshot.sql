@@ -1,8 +1,8 @@
--- Raises 40001 where another transaction has appended p_seq since the caller's snapshot (I1). For REPEATABLE READ and
--- SERIALIZABLE, whose snapshot may be older than the append lock.
+-- Raises 40001 where another transaction has appended p_seq since the caller's snapshot (I1), or closed the session. For
+-- REPEATABLE READ and SERIALIZABLE, whose snapshot may be older than the append lock.
 --
 -- It inserts a row with that key and removes it again: ON CONFLICT sees rows that the snapshot does not, and Postgres
--- raises the error. The key includes the day, so every day that the unseen event may have is tried.
+-- raises the error. An event's key includes the day, so every day that the unseen event may have is tried.
 CREATE OR REPLACE FUNCTION lanekeeper.refuse_stale_snapshot(p_session_id bigint, p_seq bigint, p_newest_day date, p_today date)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -10,6 +10,11 @@ AS $$
 DECLARE
     v_day date := p_newest_day;
 BEGIN
+    -- Where the close can be seen, the row stays, and the caller sees it too.
+    INSERT INTO lanekeeper.closed_session AS c (session_id) VALUES (p_session_id) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        DELETE FROM lanekeeper.closed_session AS c WHERE c.session_id = p_session_id;
+    END IF;
     IF p_seq = 1 THEN
         SELECT least((s.created_at AT TIME ZONE 'UTC')::date, p_today) INTO v_day
         FROM lanekeeper.session AS s WHERE s.session_id = p_session_id;

@@ -1,7 +1,7 @@
 -- Has dead letters delivered again: at their own place, before everything that their lane has not delivered yet; or, with
 -- p_at_end, after what is committed by now. Returns the result for each id: requeued, requeued_before (it waits for its
 -- delivery already), resolved (an operator or a delivery has dealt with it). One transaction, all or nothing. SQLSTATEs:
--- LK006 invalid, LK007 lane busy.
+-- LK002 session closed, LK006 invalid, LK007 lane busy.
 --
 -- The event is not appended again: its seq stays, and other subscriptions are not concerned. dead.after_seq is the seq
 -- behind which it comes; progress.requeued_after is the lane's least, NULL in all other lanes, so that these pay nothing.
@@ -43,6 +43,14 @@ BEGIN
                 HINT = 'Apply a file that has it, then requeue.';
         END IF;
         PERFORM lanekeeper.lock_lane(v_lane.lane_id);
+        IF EXISTS (
+            SELECT FROM lanekeeper.session AS n
+            WHERE n.session_id = v_lane.session_id AND n.closed_at IS NOT NULL AND NOT n.draining)
+        THEN
+            RAISE EXCEPTION USING ERRCODE = 'LK002',
+                MESSAGE = format('the session of lane %s is closed and delivers nothing: nothing was changed', v_lane.lane_id),
+                HINT = 'Reopen it with `lanekeeper session reopen`, then requeue.';
+        END IF;
         SELECT f.seq, f.dead_id INTO v_before FROM lanekeeper.lane_front(v_lane.lane_id) AS f;
         SELECT greatest(p.cursor, coalesce(e.seq, 0)), p.parked_at IS NOT NULL INTO v_newest, v_any
         FROM (

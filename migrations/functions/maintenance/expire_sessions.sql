@@ -2,6 +2,8 @@
 -- stay for ever, since no two events may have one number (I1); an append adds the lanes again. Returns how many sessions
 -- began to expire, how many became dormant, and whether there is more to do at once.
 --
+-- A closed session stays closed.
+--
 -- Two steps, told by session.lanes_version: -1, the session is expiring; -2, it is dormant. Either differs from every
 -- stream's, so an append that sees it looks for missing lanes and writes the session's row. The second step waits until
 -- every snapshot sees the first, takes the append lock and the lane locks, and judges again. So an append with a snapshot
@@ -87,7 +89,7 @@ BEGIN
         UPDATE lanekeeper.session_round AS r SET begun_at = clock_timestamp() WHERE r.single;
     END IF;
     SELECT max(b.session_id), count(*),
-           array_agg(b.session_id) FILTER (WHERE b.lanes_version >= -1 AND NOT b.expiring
+           array_agg(b.session_id) FILTER (WHERE b.lanes_version <> -2 AND NOT b.expiring
                AND b.created_at < clock_timestamp() - p_days * interval '1 day'
                AND lanekeeper.session_may_expire(b.session_id, p_days))
     INTO v_last, v_scanned, v_chosen

@@ -8,8 +8,9 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
             WHEN p.requeued_after IS NOT NULL AND EXISTS (
                 SELECT FROM lanekeeper.dead AS d
                 WHERE d.lane_id = l.lane_id AND d.seq = e.seq AND d.after_seq IS NOT NULL) THEN 'requeued'
-            WHEN e.seq <= p.cursor THEN coalesce(o.kind, CASE
-                WHEN s.events IS NULL OR e.event_type = ANY (s.events) THEN 'delivered' ELSE 'filtered' END)
+            WHEN e.seq <= p.cursor AND (o.to_seq IS NULL OR s.events IS NULL OR e.event_type = ANY (s.events)) THEN
+                coalesce(o.kind, CASE
+                    WHEN s.events IS NULL OR e.event_type = ANY (s.events) THEN 'delivered' ELSE 'filtered' END)
             WHEN NOT (s.events IS NULL OR e.event_type = ANY (s.events)) THEN 'filtered'
             WHEN e.seq > head.seq OR p.requeued_after < head.seq THEN 'pending'
             WHEN p.parked_at IS NOT NULL THEN 'parked'
@@ -18,7 +19,7 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
             ELSE 'pending' END AS state,
        -- The attempts are those of the requeued dead letter where one comes first.
        CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE THEN p.attempts END AS attempts,
-       coalesce(o.error, CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE
+       coalesce(CASE WHEN o.to_seq IS NULL OR s.events IS NULL OR e.event_type = ANY (s.events) THEN o.error END, CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE
                               THEN p.last_error END) AS error,
        o.replaced_by, o.settled_at
 FROM lanekeeper.event AS e
@@ -29,7 +30,21 @@ LEFT JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id
 LEFT JOIN LATERAL (
     SELECT p.* FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id ORDER BY p.version DESC LIMIT 1
 ) AS p ON true
-LEFT JOIN lanekeeper.outcome AS o ON o.lane_id = l.lane_id AND o.seq = e.seq
+LEFT JOIN LATERAL (
+    -- Its own, or that of a range: ranges do not overlap, so the nearest one decides.
+    SELECT x.kind, x.error, x.replaced_by, x.settled_at, x.to_seq
+    FROM (
+        SELECT o.* FROM lanekeeper.outcome AS o WHERE o.lane_id = l.lane_id AND o.seq = e.seq
+        UNION ALL
+        SELECT r.* FROM (
+            SELECT o.* FROM lanekeeper.outcome AS o
+            WHERE o.lane_id = l.lane_id AND o.seq < e.seq AND o.to_seq IS NOT NULL
+            ORDER BY o.seq DESC LIMIT 1
+        ) AS r
+        WHERE r.to_seq >= e.seq
+    ) AS x
+    ORDER BY x.seq DESC LIMIT 1
+) AS o ON true
 LEFT JOIN LATERAL (
     SELECT lanekeeper.lane_head(l.session_id, p.cursor, p.cursor_day, s.events) AS seq
 ) AS head ON true;

@@ -96,8 +96,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Object;
-use lanekeeper_postgres::StoreError;
-use lanekeeper_postgres::maintenance::{self, Forgotten, Keep};
+use lanekeeper_postgres::maintenance::{self, Forgotten, Keep, Pending};
+use lanekeeper_postgres::{StoreError, closing};
 use tokio::time::{Instant, sleep};
 
 use crate::maintenance::archive;
@@ -235,33 +235,46 @@ async fn expire_sessions(client: &Object, shared: &Shared) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Runs one round of finishing changes of subscriptions. Deliveries come first: between its turns it waits for an idle
-/// moment, or so long that turns take a small part of the time.
-pub async fn finish_changes(shared: Arc<Shared>) {
+/// Runs one round of finishing closes of sessions and changes of subscriptions.
+pub async fn finish(shared: Arc<Shared>, pending: Pending) {
+    if pending.closes
+        && let Some(client) = connection(&shared).await
+    {
+        warn_of("closed sessions", finish_closes(&client).await);
+    }
+    if pending.changes {
+        warn_of("changes of subscriptions", finish_changes(&shared).await);
+    }
+}
+
+async fn finish_closes(client: &Object) -> Result<(), StoreError> {
+    let finished = closing::finish(&***client, None).await?;
+    if finished.lanes > 0 || finished.drained > 0 {
+        tracing::info!(?finished, "closes of sessions finished");
+    }
+    Ok(())
+}
+
+/// Deliveries come first: between its turns it waits for an idle moment, or so long that turns take a small part of the
+/// time.
+async fn finish_changes(shared: &Shared) -> Result<(), StoreError> {
     for _ in 0..TURNS {
-        let Some(client) = connection(&shared).await else {
-            return;
+        let Some(client) = connection(shared).await else {
+            return Ok(());
         };
         let asked_at = Instant::now();
-        match maintenance::finish_changes(&client, SESSIONS).await {
-            Ok(turn) if turn.more => {
-                drop(client);
-                tokio::select! {
-                    () = shared.stopping.cancelled() => return,
-                    () = shared.waking.idle.idle_moment() => {}
-                    () = sleep(pause_beside_deliveries(asked_at.elapsed())) => {}
-                }
-            }
-            Ok(_) => return,
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "a change of subscriptions could not be finished; it is tried again"
-                );
-                return;
-            }
+        let turn = maintenance::finish_changes(&client, SESSIONS).await?;
+        if !turn.more {
+            break;
+        }
+        drop(client);
+        tokio::select! {
+            () = shared.stopping.cancelled() => break,
+            () = shared.waking.idle.idle_moment() => {}
+            () = sleep(pause_beside_deliveries(asked_at.elapsed())) => {}
         }
     }
+    Ok(())
 }
 
 /// The pause after a turn that took `took` while the worker delivers. It has a limit, because sessions may wait for

@@ -177,8 +177,9 @@ async fn control(
         }
         if changes_at <= now && finishing.as_ref().is_none_or(JoinHandle::is_finished) {
             changes_at = now + shared.settings.poll_floor;
-            if timeout(ANSWER_WITHIN, maintenance::change_pending(client)).await?? {
-                finishing = Some(tokio::spawn(rounds::finish_changes(Arc::clone(shared))));
+            let pending = timeout(ANSWER_WITHIN, maintenance::change_pending(client)).await??;
+            if pending.changes || pending.closes {
+                finishing = Some(tokio::spawn(rounds::finish(Arc::clone(shared), pending)));
             }
         }
     }

@@ -1,13 +1,14 @@
 //! The listening connection (I8). A notification means "scan" and is a hint: without any, scans at the poll floor
 //! find everything. [`super::doorbell`] decides when producers notify.
 //!
-//! Operator requests arrive on a channel of their own ([`super::operator_request`]).
+//! Operator requests and closed sessions arrive on channels of their own ([`super::operator_request`],
+//! [`super::closings`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use lanekeeper_postgres::{lane_connection, operate};
+use lanekeeper_postgres::{closing, lane_connection, operate};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
@@ -16,6 +17,8 @@ use crate::shared::Shared;
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// How long the listening connection may be silent before it is checked.
 const LISTEN_CHECK: Duration = Duration::from_secs(5);
+/// How long finishing a close may take; a later round does it otherwise.
+const FINISH_WITHIN: Duration = Duration::from_secs(10);
 
 /// Wakes connections at each notification, until the worker stops.
 pub async fn listen(shared: Arc<Shared>) {
@@ -54,6 +57,13 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
                         heard.waking.operator_requests.add(lane_id);
                     }
                 }
+                Some(Ok(AsyncMessage::Notification(notification)))
+                    if notification.channel() == closing::CLOSED =>
+                {
+                    if let Ok(session_id) = notification.payload().parse() {
+                        tokio::spawn(finish_close(Arc::clone(&heard), session_id));
+                    }
+                }
                 Some(Ok(AsyncMessage::Notification(_))) => {
                     heard.waking.idle.notified();
                     heard.waking.wake_all();
@@ -64,7 +74,11 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
             }
         }
     });
-    let channels = format!("LISTEN lanekeeper; LISTEN {}", operate::WANTED);
+    let channels = format!(
+        "LISTEN lanekeeper; LISTEN {}; LISTEN {}",
+        operate::WANTED,
+        closing::CLOSED
+    );
     let Ok(listening) = timeout(LISTEN_CHECK, client.batch_execute(&channels)).await else {
         reading.abort();
         return Ok(());
@@ -85,5 +99,31 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
             reading.abort();
             return Ok(());
         }
+    }
+}
+
+/// This session was closed while lanes of it were held: what is left of it expires, and then deliveries are cancelled.
+async fn finish_close(shared: Arc<Shared>, session_id: i64) {
+    let finishing = timeout(FINISH_WITHIN, async {
+        let client = shared.pool.get().await?;
+        let finished = closing::finish(&**client, Some(session_id)).await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(finished)
+    });
+    match finishing.await.unwrap_or_else(|silent| Err(silent.into())) {
+        Ok(finished) => {
+            if finished.lanes > 0 {
+                tracing::info!(
+                    session_id,
+                    lanes = finished.lanes,
+                    "a closed session's events expired"
+                );
+            }
+            shared.waking.closings.add(session_id);
+        }
+        Err(error) => tracing::warn!(
+            session_id,
+            error = &*error,
+            "the close of a session could not be finished; it is tried again"
+        ),
     }
 }

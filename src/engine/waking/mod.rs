@@ -49,6 +49,7 @@
 //! | a worker is frozen with the doorbell | a peer ends its connections |
 //! | the doorbell connection does not answer | the worker ends its backend and opens another |
 
+pub mod closings;
 pub mod doorbell;
 pub mod idle;
 pub mod listener;
@@ -57,6 +58,7 @@ pub mod signal;
 
 use tokio::sync::Notify;
 
+use self::closings::Closings;
 use self::idle::Idle;
 use self::operator_request::OperatorRequests;
 
@@ -69,6 +71,7 @@ pub struct Waking {
     pub handler_connections: Notify,
     pub idle: Idle,
     pub operator_requests: OperatorRequests,
+    pub closings: Closings,
 }
 
 impl Waking {

@@ -22,6 +22,11 @@ pub struct SessionStatus {
     pub parked: i64,
     /// Of the lane that is furthest behind: events after its cursor, if it has one of them to deliver.
     pub behind: i64,
+    /// Since when it takes no appends.
+    pub closed_at: Option<Timestamp>,
+    pub close_reason: Option<String>,
+    /// It is closed, and what is there is delivered first.
+    pub draining: bool,
     /// What its events told; `None` where it is no agent's session, or the registry is off.
     pub registry: Option<RegistryEntry>,
 }
@@ -37,6 +42,9 @@ impl SessionStatus {
             lanes: row.try_get("lanes")?,
             parked: row.try_get("parked")?,
             behind: row.try_get("behind")?,
+            closed_at: row.try_get("closed_at")?,
+            close_reason: row.try_get("close_reason")?,
+            draining: row.try_get("draining")?,
             registry: RegistryEntry::from_row(row)?,
         })
     }

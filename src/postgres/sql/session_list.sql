@@ -4,7 +4,7 @@
 -- those of the others. Rows: at most $3.
 SELECT t.name AS stream, n.name AS session, n.created_at, coalesce(e.seq, x.seq, 0) AS newest_seq,
        e.created_at AS last_event_at, l.lanes, l.parked,
-       coalesce(l.behind, 0) AS behind,
+       coalesce(l.behind, 0) AS behind, n.closed_at, n.close_reason, n.draining,
        a.session_id IS NOT NULL AS registered, a.cli, a.native_session_id, a.host, a.cwd, a.model,
        a.transcript_path, a.transcript_from, a.started_at, a.ended_at, a.last_activity, a.last_activity_at,
        a.last_prompt, a.last_prompt_at, a.last_notification, a.last_notification_at,
@@ -13,7 +13,8 @@ SELECT t.name AS stream, n.name AS session, n.created_at, coalesce(e.seq, x.seq,
             THEN 'stale' ELSE a.turn_state END AS turn_state,
        a.turn, a.turn_id, a.turn_started_at, a.turn_ended_at, a.turn_ended_by
 FROM (
-    SELECT n.session_id, n.stream_id, n.name, n.created_at FROM lanekeeper.session AS n
+    SELECT n.session_id, n.stream_id, n.name, n.created_at, n.closed_at, n.close_reason, n.draining
+    FROM lanekeeper.session AS n
     WHERE ($1::int IS NULL OR n.stream_id = $1) AND ($2::bigint[] IS NULL OR n.session_id = ANY ($2))
     ORDER BY n.session_id DESC LIMIT $3
 ) AS n

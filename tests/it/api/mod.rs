@@ -4,5 +4,6 @@ mod access;
 mod bodies;
 mod commands;
 mod produce;
+mod sessions;
 mod site;
 mod slow;

@@ -36,6 +36,10 @@ impl Site {
         self.client.request(method, self.worker.http() + &path)
     }
 
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, self.worker.http() + path)
+    }
+
     pub(crate) fn read(&self, session: &str, query: &str) -> RequestBuilder {
         let path = format!("/v1/streams/runs/sessions/{session}/events?{query}");
         self.client.get(self.worker.http() + &path)

@@ -65,7 +65,7 @@ async fn finish(client: &Client) {
         turn(client).await.unfinished == 0
     })
     .await;
-    assert!(!change_pending(client).await.unwrap());
+    assert!(!change_pending(client).await.unwrap().changes);
 }
 
 /// More turns than a change takes that nothing holds up.
@@ -296,7 +296,7 @@ async fn what_no_producer_looks_at_leaves_nothing_to_finish() {
     finish(&operator).await;
     set(&mut operator, "timeout = \"20s\"").await;
     apply(&mut operator, "", true, false).await;
-    assert!(!change_pending(&operator).await.unwrap());
+    assert!(!change_pending(&operator).await.unwrap().changes);
 }
 
 /// It used to wait, with the append locks of up to two hundred other sessions.
@@ -317,7 +317,7 @@ async fn adding_lanes_waits_for_no_producer_and_leaves_its_session_to_housekeepi
     backfill(&operator, &applied).await;
     let lanes = "SELECT count(*) FROM lanekeeper.lane";
     assert_eq!(number(&operator, lanes).await, 2);
-    assert!(change_pending(&operator).await.unwrap());
+    assert!(change_pending(&operator).await.unwrap().changes);
     // Rolled back: what it appended is no reason for the next append to add the lane.
     producer.batch_execute("ROLLBACK").await.unwrap();
     finish(&operator).await;
@@ -367,7 +367,7 @@ async fn a_running_worker_delivers_it_without_another_event() {
     .await;
     bed.drained().await;
     wait_until(LIMIT, "the worker finishes the change", async || {
-        !change_pending(&bed.client).await.unwrap()
+        !change_pending(&bed.client).await.unwrap().changes
     })
     .await;
     worker.stop().await;

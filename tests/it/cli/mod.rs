@@ -1,6 +1,7 @@
 //! The commands, as people and scripts run them: the real binary against a database of its own.
 
 mod bench;
+mod closing;
 mod demo;
 mod doctor;
 mod enqueue;

@@ -7,6 +7,7 @@ mod arriving;
 mod bounds;
 mod chaos;
 mod claims;
+mod closing;
 mod exhausted_order;
 mod exhaustion;
 mod failures;

@@ -212,6 +212,62 @@ pub const ROWS: &[Row] = &[
         test: "process::restart::workers_recover_from_immediate_restarts_of_postgres_and_are_not_charged_for_them",
     },
     Row {
+        name: "ExpiredWithoutOutcome",
+        invariant: 4,
+        without: "what expires with its session has an outcome",
+        change: Sql(
+            "expire_lane",
+            &[(
+                "VALUES (p_lane_id, first_seq, nullif(p_seq, first_seq), 'expired', p_reason)",
+                "SELECT p_lane_id, first_seq, nullif(p_seq, first_seq), 'expired', p_reason WHERE false",
+            )],
+        ),
+        test: "engine::closing::a_closed_session_takes_no_event_and_what_is_left_of_it_expires",
+    },
+    Row {
+        name: "CloseNotSeen",
+        invariant: 4,
+        without: "an append that waited for a close sees it: its event would be delivered to a closed session",
+        change: Sql(
+            "enqueue",
+            &[("EXISTS (SELECT FROM lanekeeper.session AS s WHERE s.ctid = v_session_ctid)", "true")],
+        ),
+        test: "engine::closing::an_append_that_waited_for_a_close_is_refused_in_every_isolation_level",
+    },
+    Row {
+        name: "BulkCloseNotSeen",
+        invariant: 4,
+        without: "so does a bulk append",
+        change: Sql(
+            "enqueue_many",
+            &[(
+                "(SELECT count(*) FROM lanekeeper.session AS s WHERE s.ctid = ANY (v_session_ctids)) < cardinality(v_ids)",
+                "false",
+            )],
+        ),
+        test: "engine::closing::an_append_that_waited_for_a_close_is_refused_in_every_isolation_level",
+    },
+    Row {
+        name: "CloseNotSeenInOldSnapshots",
+        invariant: 4,
+        without: "and one with a snapshot from before it",
+        change: Sql(
+            "refuse_stale_snapshot",
+            &[("VALUES (p_session_id) ON CONFLICT DO NOTHING;", "SELECT p_session_id WHERE false;")],
+        ),
+        test: "engine::closing::an_append_that_waited_for_a_close_is_refused_in_every_isolation_level",
+    },
+    Row {
+        name: "ClosedLaneKeepsItsVersion",
+        invariant: 5,
+        without: "a holder settles nothing of a lane that was closed under it",
+        change: Sql(
+            "expire_lane",
+            &[("SET version = p.version + 16, step = 0,", "SET version = p.version, step = p.step,")],
+        ),
+        test: "engine::closing::without_a_notification_the_holders_settlement_is_refused_and_the_rest_is_not_delivered",
+    },
+    Row {
         name: "SettledWithoutCompare",
         invariant: 5,
         without: "a settlement asks for the version that was read",
@@ -563,5 +619,15 @@ pub const ROWS: &[Row] = &[
             )],
         ),
         test: "statements::charges::any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more",
+    },
+    Row {
+        name: "ClosedLaneNotWoken",
+        invariant: 13,
+        without: "a lane that was closed under its holder gets a ready entry",
+        change: Sql(
+            "finish_closing",
+            &[("WHERE l.lane_id = v_lane.lane_id;", "WHERE false;")],
+        ),
+        test: "engine::closing::a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once",
     },
 ];

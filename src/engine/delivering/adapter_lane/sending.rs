@@ -18,8 +18,8 @@ use super::{Ending, Runner};
 use crate::delivering::progress::Stop;
 
 impl Runner<'_> {
-    /// Hands the head to the adapter. Ends early if the validity of the connection's locks has ended, and if the
-    /// worker aborts.
+    /// Hands the head to the adapter. Ends early if the validity of the connection's locks has ended, if the worker
+    /// aborts, and if the session is closed.
     pub(super) async fn send(&mut self, event: &Event) -> Result<Verdict, Ending> {
         let observed = Observed::default();
         let mut delivery = Delivery {
@@ -41,6 +41,11 @@ impl Runner<'_> {
         if !self.context.validity.holds(began) {
             return Err(Ending::Lost);
         }
+        let closings = &self.context.shared.waking.closings;
+        let session_id = self.claimed.session_id;
+        if closings.is_closed(session_id, self.claimed_at) {
+            return Err(self.closed());
+        }
         CrashPoint::Delivering.pass();
         let logged_with = self.logged_with.as_ref();
         let delivering = self.adapter.deliver(&delivery);
@@ -57,6 +62,7 @@ impl Runner<'_> {
                     () = self.context.shared.aborting.cancelled() => {
                         return Err(Ending::Stopped(Stop::new(Operation::Release)));
                     }
+                    () = closings.wait(session_id, self.claimed_at) => return Err(self.closed()),
                 },
             }
         };
@@ -77,5 +83,14 @@ impl Runner<'_> {
             span.end(&verdict, &observed);
         }
         Ok(verdict)
+    }
+
+    /// The session was closed, and the lane's progress is another one now: whatever is settled here, nothing is written.
+    fn closed(&self) -> Ending {
+        tracing::info!(
+            subscription = %self.route.subscription.name, session = %self.claimed.session,
+            "delivery cancelled: its session was closed"
+        );
+        Ending::Stopped(Stop::new(Operation::Release))
     }
 }

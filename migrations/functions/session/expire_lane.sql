@@ -1,0 +1,58 @@
+-- Passes what a lane has not settled up to p_seq, with the outcome `expired`: one row for all of it (I4), whatever there
+-- is. Requeued dead letters wait for an operator again, and a parked lane is parked no more. Returns how many events the
+-- row is for, filtered ones among them; 0 where the lane had nothing to deliver.
+--
+-- The lane may be held: progress goes on to the next version, so the holder settles nothing any more (I5). The row is
+-- locked first, and read as it is then: what the holder has settled by now is not expired. The caller has the lane's
+-- lock, or is in a short transaction: a holder that settles waits for it.
+-- Index: progress' primary key; event's, where the lane has a filter. Rows: one, and at most filter_look_back() events.
+CREATE OR REPLACE FUNCTION lanekeeper.expire_lane(
+    IN p_lane_id bigint, IN p_session_id bigint, IN p_seq bigint, IN p_day date, IN p_reason text,
+    OUT expired bigint, OUT first_seq bigint
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    v_progress lanekeeper.progress%ROWTYPE;
+    v_types    text[];
+BEGIN
+    expired := 0;
+    LOOP
+        SELECT p.* INTO v_progress FROM lanekeeper.progress AS p
+        WHERE p.lane_id = p_lane_id ORDER BY p.version DESC LIMIT 1 FOR UPDATE;
+        EXIT WHEN FOUND;
+        -- Whoever replaces progress deletes one row and inserts the next: the row that was waited for may be gone.
+        IF NOT EXISTS (SELECT FROM lanekeeper.progress AS p WHERE p.lane_id = p_lane_id) THEN
+            RETURN;
+        END IF;
+    END LOOP;
+
+    IF v_progress.cursor < p_seq THEN
+        SELECT s.events INTO v_types
+        FROM lanekeeper.lane AS l JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id
+        WHERE l.lane_id = p_lane_id;
+        IF v_types IS NULL OR p_seq - v_progress.cursor >= lanekeeper.filter_look_back()
+           OR lanekeeper.has_matching(p_session_id, v_progress.cursor, v_progress.cursor_day, p_seq, v_types) THEN
+            first_seq := v_progress.cursor + 1;
+            expired := p_seq - v_progress.cursor;
+            INSERT INTO lanekeeper.outcome AS o (lane_id, seq, to_seq, kind, error)
+            VALUES (p_lane_id, first_seq, nullif(p_seq, first_seq), 'expired', p_reason)
+            -- An outcome from before belongs to an earlier delivery of that event.
+            ON CONFLICT (lane_id, seq) DO UPDATE
+            SET to_seq = excluded.to_seq, kind = 'expired', error = excluded.error, replaced_by = NULL,
+                settled_at = excluded.settled_at;
+        END IF;
+    ELSIF v_progress.retry_at IS NULL AND v_progress.parked_at IS NULL AND v_progress.requeued_after IS NULL THEN
+        RETURN;
+    END IF;
+    IF v_progress.requeued_after IS NOT NULL THEN
+        UPDATE lanekeeper.dead AS d SET requeued_at = NULL, after_seq = NULL
+        WHERE d.lane_id = p_lane_id AND d.after_seq IS NOT NULL;
+    END IF;
+    UPDATE lanekeeper.progress AS p
+    SET version = p.version + 16, step = 0, cursor = greatest(p.cursor, p_seq), cursor_day = greatest(p.cursor_day, p_day),
+        attempts = 0, crashes = 0, retry_at = NULL, parked_at = NULL, last_error = NULL, requeued_after = NULL,
+        changed_at = clock_timestamp()
+    WHERE p.lane_id = p_lane_id AND p.version = v_progress.version;
+END
+$$;

@@ -1,0 +1,77 @@
+-- Ends what close_session() left: expires the lanes that were held then, and ends drained sessions. Of one session, or of
+-- all. Returns how many lanes it expired, how many sessions had drained, and how many are still to be looked at again.
+--
+-- Workers call it when they hear of a close, before they cancel the delivery that is under way, and again at the poll
+-- floor. Its transaction is short: a holder that settles meanwhile waits for it, finds another version, and settles
+-- nothing (I5). Where the session was reopened since, only what was there at the close expires. Each lane gets a ready
+-- entry, since its holder gives it back by one that may be due much later (I13).
+--
+-- A lane whose progress somebody else keeps locked, such as an operator's open transaction, waits for the next call. Over
+-- all sessions one process is at it at a time.
+-- Index: closing_lane, session_draining, and those of expire_lane() and lane_head(). Rows: those of the lanes concerned.
+CREATE OR REPLACE FUNCTION lanekeeper.finish_closing(
+    IN p_session_id bigint DEFAULT NULL, OUT lanes bigint, OUT drained bigint, OUT unfinished bigint
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+AS $$
+DECLARE
+    v_lane    record;
+    v_session record;
+BEGIN
+    lanes := 0; drained := 0; unfinished := 0;
+    IF p_session_id IS NULL AND NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(6)) THEN
+        RETURN;
+    END IF;
+    FOR v_lane IN
+        SELECT c.lane_id, c.session_id, c.seq, c.day, c.reason FROM lanekeeper.closing_lane AS c
+        WHERE p_session_id IS NULL OR c.session_id = p_session_id
+        ORDER BY c.lane_id
+    LOOP
+        BEGIN
+            -- Of several callers the first does it; the others wait, so that they know that it is done.
+            DELETE FROM lanekeeper.closing_lane AS c WHERE c.lane_id = v_lane.lane_id AND c.seq = v_lane.seq;
+            IF FOUND THEN
+                PERFORM lanekeeper.expire_lane(v_lane.lane_id, v_lane.session_id, v_lane.seq, v_lane.day, v_lane.reason);
+                INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
+                SELECT l.route, 0, clock_timestamp(), l.lane_id FROM lanekeeper.lane AS l WHERE l.lane_id = v_lane.lane_id;
+                lanes := lanes + 1;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            unfinished := unfinished + 1;
+        END;
+    END LOOP;
+
+    FOR v_session IN
+        SELECT s.session_id, s.name, t.name AS stream, s.closed_seq, s.close_reason
+        FROM lanekeeper.session AS s JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
+        WHERE s.draining AND (p_session_id IS NULL OR s.session_id = p_session_id)
+        ORDER BY s.session_id
+    LOOP
+        IF pg_try_advisory_xact_lock(lanekeeper.append_lock(v_session.session_id)) AND NOT EXISTS (
+            SELECT FROM lanekeeper.lane AS l
+            JOIN lanekeeper.subscription AS n ON n.subscription_id = l.subscription_id AND n.removed_at IS NULL
+            CROSS JOIN LATERAL (
+                SELECT p.cursor, p.cursor_day, p.requeued_after FROM lanekeeper.progress AS p
+                WHERE p.lane_id = l.lane_id ORDER BY p.version DESC LIMIT 1
+            ) AS p
+            WHERE l.session_id = v_session.session_id
+              AND (p.requeued_after IS NOT NULL
+                   OR lanekeeper.lane_head(l.session_id, p.cursor, p.cursor_day, n.events) IS NOT NULL))
+        THEN
+            UPDATE lanekeeper.session AS s SET draining = false WHERE s.session_id = v_session.session_id AND s.draining;
+            IF FOUND THEN
+                PERFORM lanekeeper.publish_session(
+                    v_session.stream, v_session.name, 'session_closed',
+                    jsonb_build_object('closed_seq', v_session.closed_seq, 'reason', v_session.close_reason,
+                                       'expired', 0, 'lanes', '[]'::jsonb));
+                drained := drained + 1;
+                CONTINUE;
+            END IF;
+        END IF;
+        unfinished := unfinished + 1;
+    END LOOP;
+    IF lanes > 0 THEN
+        PERFORM lanekeeper.ring();
+    END IF;
+END
+$$;

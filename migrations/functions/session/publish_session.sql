@@ -1,0 +1,26 @@
+-- Tells the lifecycle feed what happened to a session, in the caller's transaction, where a subscription of the feed
+-- exists. Its session there is `session STREAM/SESSION`. Nothing is told of the feed's own sessions, and nothing where an
+-- operator has closed that session of the feed.
+CREATE OR REPLACE FUNCTION lanekeeper.publish_session(p_stream text, p_session text, p_event_type text, p_payload jsonb)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_name text := 'session ' || p_stream || '/' || p_session;
+BEGIN
+    IF p_stream = 'lifecycle' OR NOT EXISTS (
+        SELECT FROM lanekeeper.subscription AS s JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
+        WHERE t.name = 'lifecycle' AND s.removed_at IS NULL)
+    THEN
+        RETURN;
+    END IF;
+    -- A session's name has at most 512 bytes.
+    WHILE octet_length(v_name) > 512 LOOP
+        v_name := left(v_name, -1);
+    END LOOP;
+    PERFORM lanekeeper.enqueue('lifecycle', v_name, p_event_type,
+                               jsonb_build_object('stream', p_stream, 'session', p_session) || p_payload);
+EXCEPTION WHEN SQLSTATE 'LK002' THEN
+    NULL;
+END
+$$;
