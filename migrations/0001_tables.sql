@@ -116,6 +116,12 @@ CREATE TABLE lanekeeper.subscription (
     concurrency     int NOT NULL DEFAULT 64,
     -- Whether settled ranges are written to `history`.
     history         boolean NOT NULL DEFAULT false,
+    -- What tells that a message was handled. none: that the destination accepted it. response: its answer must say so.
+    -- required: an acknowledgement, in the answer or later, up to ack_timeout_ms after the send; then it is sent again.
+    ack             text NOT NULL DEFAULT 'none',
+    ack_timeout_ms  int NOT NULL DEFAULT 30000,
+    -- How many events of a lane may wait for their acknowledgements at once.
+    ack_window      int NOT NULL DEFAULT 1,
     paused_at       timestamptz,
     pause_reason    text,
     -- Removed by `apply --prune`: its lanes stay for the record and get no more ready entries, and
@@ -128,6 +134,9 @@ CREATE TABLE lanekeeper.subscription (
     CONSTRAINT attempts_are_not_negative CHECK (max_attempts >= 0),
     CONSTRAINT exhaustion_is_known CHECK (on_exhausted IN ('dead_letter', 'park', 'drop')),
     CONSTRAINT concurrency_is_positive CHECK (concurrency > 0),
+    CONSTRAINT ack_is_known CHECK (ack IN ('none', 'response', 'required')),
+    CONSTRAINT ack_timeout_is_positive CHECK (ack_timeout_ms > 0),
+    CONSTRAINT ack_window_is_bounded CHECK (ack_window BETWEEN 1 AND 50),
     CONSTRAINT pause_has_reason CHECK ((paused_at IS NULL) = (pause_reason IS NULL))
 );
 
@@ -278,6 +287,11 @@ CREATE TABLE lanekeeper.progress (
     requeued_after bigint,
     -- From 0 to 15: settlements since the version began.
     step       smallint NOT NULL DEFAULT 0,
+    -- Of a lane that waits for acknowledgements: events up to this seq were sent, and the first that is not acknowledged is
+    -- sent again at ack_due_at; a ready entry due then exists. NULL: it waits for none.
+    sent       bigint,
+    ack_due_at timestamptz,
+    CONSTRAINT sent_iff_due CHECK ((sent IS NULL) = (ack_due_at IS NULL)),
     PRIMARY KEY (lane_id, version),
     CONSTRAINT counters_are_not_negative CHECK (version >= 0 AND cursor >= 0 AND attempts >= 0 AND crashes >= 0)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
@@ -329,6 +343,20 @@ CREATE TABLE lanekeeper.outcome (
 );
 CREATE INDEX outcome_by_age ON lanekeeper.outcome (settled_at);
 CREATE INDEX outcome_range ON lanekeeper.outcome (lane_id, seq) WHERE to_seq IS NOT NULL;
+
+-- Messages of subscriptions that require acknowledgements, by their ids: written before the first send, so that an
+-- acknowledgement finds it however soon it comes. One that was not acknowledged goes when the cursor passes it; the others
+-- stay for a while, so that a repeated acknowledgement is told so.
+CREATE TABLE lanekeeper.sent (
+    message_id uuid NOT NULL,
+    lane_id    bigint NOT NULL,
+    seq        bigint NOT NULL,
+    sent_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    acked_at   timestamptz,
+    PRIMARY KEY (message_id, lane_id)
+);
+CREATE UNIQUE INDEX sent_of_lane ON lanekeeper.sent (lane_id, seq);
+CREATE INDEX sent_by_age ON lanekeeper.sent (acked_at) WHERE acked_at IS NOT NULL;
 
 -- A copy of an exhausted event: it outlives the log's retention.
 CREATE TABLE lanekeeper.dead (

@@ -23,6 +23,11 @@ pub mod append {
     pub use lanekeeper_postgres::appender::{Appender, AppenderError};
 }
 
+/// Acknowledging messages, in a transaction of the consumer's own.
+pub mod ack {
+    pub use lanekeeper_postgres::sent::{Acked, ack_many};
+}
+
 /// Closing sessions, and reopening them.
 pub mod session {
     pub use lanekeeper_postgres::closing::{close_session, reopen_session};
@@ -44,8 +49,8 @@ pub mod postgres {
 /// Subscriptions: the model, their file, and what a worker loads of them.
 pub mod subscription {
     pub use lanekeeper_core::subscription::{
-        Change, ChangeKind, Current, Definition, Events, Exhaustion, FileError, Limit, Plan,
-        Problem, Retry, Start, StreamDefinition,
+        Acknowledge, Change, ChangeKind, Current, Definition, Events, Exhaustion, FileError, Limit,
+        Plan, Problem, Retry, Start, StreamDefinition,
     };
     pub use lanekeeper_postgres::subscription::{
         Applied, ApplyError, Backfill, BuiltInError, Done, Subscription, add_lanes, apply, install,

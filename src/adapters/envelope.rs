@@ -83,6 +83,7 @@ mod tests {
             subscription: "audit",
             attempt: 2,
             requeued: false,
+            asks_ack: false,
             trace: None,
             observed: None,
         }

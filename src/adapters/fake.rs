@@ -158,6 +158,10 @@ impl Default for Fake {
 
 #[async_trait]
 impl Adapter for Fake {
+    fn acknowledges(&self) -> bool {
+        true
+    }
+
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
         let mut running = Running::enter(&self.state, delivery);
         let verdict = match timeout(self.timeout, self.released(&delivery.event.session)).await {

@@ -32,7 +32,7 @@ mod webhook;
 pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
-pub use registry::{KINDS, check, platform_rates, shows_progress};
+pub use registry::{KINDS, acknowledges, check, platform_rates, shows_progress};
 pub use reload::build;
 pub use settings::SettingsError;
 pub use signature::{KeyError, RandomError, Signer};

@@ -45,6 +45,11 @@ pub fn shows_progress(kind: &str) -> bool {
     matches!(kind, "discord" | "slack" | "telegram")
 }
 
+/// Whether the adapter's destinations can acknowledge in their answers.
+pub fn acknowledges(kind: &str) -> bool {
+    kind == "webhook"
+}
+
 /// The rates by which a subscription goes and which others share that send with the same secret. None where it
 /// cannot be built.
 pub fn platform_rates(kind: &str, settings: &Value) -> Vec<PlatformRate> {
@@ -106,6 +111,7 @@ mod tests {
             check(kind, &settings).unwrap();
             let adapter = build(kind, "audit", &settings, &environment).unwrap();
             assert_eq!(adapter.shows_progress(), shows_progress(kind), "{kind}");
+            assert_eq!(adapter.acknowledges(), acknowledges(kind), "{kind}");
         }
         assert_eq!(KINDS.len(), 7, "a new adapter belongs into this test");
     }

@@ -209,6 +209,10 @@ impl Adapter for Reloading {
         self.current().server()
     }
 
+    fn acknowledges(&self) -> bool {
+        self.current().acknowledges()
+    }
+
     fn buckets(&self, event: &Event) -> Vec<Bucket> {
         self.current().buckets(event)
     }

@@ -139,6 +139,10 @@ impl Attempt {
 
 #[async_trait]
 impl Adapter for Webhook {
+    fn acknowledges(&self) -> bool {
+        true
+    }
+
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
         self.post(delivery).await.verdict
     }
@@ -181,7 +185,7 @@ impl Webhook {
         delivery.answered(status);
         Attempt {
             status: Some(status),
-            verdict: answer::judge(response, &self.url, deadline).await,
+            verdict: answer::judge(response, &self.url, deadline, delivery.asks_ack).await,
         }
     }
 }

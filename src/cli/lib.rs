@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 75 try again later. `hook` never
 //! exits 2, which agent CLIs take as an order to block what the agent is doing.
 
+pub mod ack;
 pub mod apply;
 pub mod bench;
 pub mod breaker;
@@ -78,6 +79,7 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum OtherCommand {
+    Ack(ack::Args),
     Apply(apply::Args),
     // By far the largest.
     Bench(Box<bench::Args>),
@@ -114,6 +116,7 @@ impl OtherCommand {
         telemetry: Option<&Telemetry>,
     ) -> Result<ExitCode, Failure> {
         match self {
+            Self::Ack(args) => ack::run(args, config).await,
             Self::Apply(args) => apply::run(args, config).await,
             Self::Bench(args) => bench::run(*args, config, telemetry).await,
             Self::Breaker(args) => breaker::run(args, config).await,

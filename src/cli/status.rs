@@ -19,7 +19,7 @@ use super::output::{self, Output, OutputArgs, or_dash};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Lanes are counted by state: idle (nothing to deliver), ready (waiting for a worker), held (being
-delivered), blocked (tried again later), parked (waiting for an operator). Per subscription, 5000
+delivered), blocked (tried again later), sent (acknowledgements are awaited), parked (waiting for an operator). Per subscription, 5000
 lanes that have something to do are looked at and 100000 in all are counted: beyond that, + marks a
 lower bound and ~ an approximate figure. BEHIND counts events that a filter will leave out too.
 
@@ -113,6 +113,7 @@ fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Fai
                 "READY",
                 "HELD",
                 "BLOCKED",
+                "SENT",
                 "PARKED",
                 "BEHIND",
                 "OLDEST",
@@ -142,7 +143,7 @@ fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Fai
     Ok(())
 }
 
-fn subscription_row(one: &Reported) -> [String; 11] {
+fn subscription_row(one: &Reported) -> [String; 12] {
     let status = &one.status;
     let bound = |count: i64, partial| format!("{count}{}", if partial { "+" } else { "" });
     let state = delivery::cell(&one.delivery, status.pause_reason.as_deref());
@@ -159,6 +160,7 @@ fn subscription_row(one: &Reported) -> [String; 11] {
         bound(status.lanes.ready, partial),
         status.lanes.held.to_string(),
         bound(status.lanes.blocked, partial),
+        bound(status.lanes.sent, partial),
         bound(status.lanes.parked, partial),
         bound(status.behind, partial),
         or_dash(status.oldest_undelivered_age_s.map(output::age)),

@@ -27,6 +27,9 @@ pub struct Delivery<'a> {
     /// It was a dead letter, and an operator has it delivered again: later events of its session may have
     /// been delivered before it.
     pub requeued: bool,
+    /// The subscription asks for acknowledgements: an adapter whose destination can give one in its answer
+    /// says `Sent` where it did not.
+    pub asks_ack: bool,
     /// The trace context of this attempt. None: nothing is traced here, and what the producer stored with the
     /// event goes out as it is.
     pub trace: Option<&'a TraceContext>,
@@ -53,8 +56,12 @@ impl Delivery<'_> {
 /// What the destination made of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The destination has it: the cursor may pass the event.
+    /// The destination has it: the cursor may pass the event. Where the subscription asks for acknowledgements, the
+    /// destination has acknowledged it.
     Accepted,
+    /// The destination has it and has not acknowledged it: where the subscription requires that, its acknowledgement is
+    /// awaited. The same as `Accepted` where it asks for none.
+    Sent,
     /// Failed in a way that time may mend. Burns an attempt; `after` overrides the schedule.
     Retry {
         error: String,
@@ -127,6 +134,12 @@ pub trait Adapter: Send + Sync + 'static {
     /// What it speaks to, for spans. None where there is no such thing.
     fn server(&self) -> Option<Server> {
         None
+    }
+
+    /// Whether its destination can acknowledge in its answer. Otherwise what it accepts counts as sent where a
+    /// subscription requires acknowledgements.
+    fn acknowledges(&self) -> bool {
+        false
     }
 
     /// What the delivery of this event draws on beside the subscription's own limits: where a

@@ -75,6 +75,39 @@ impl Access {
                 Problem::new(problem_type::FORBIDDEN, detail).hint("use a stream of your own")
             );
         }
+        let Some(grant) = self.admit(headers, peer, scope).await? else {
+            return Ok(None);
+        };
+        if !grant.reaches(stream) {
+            let on = format!("stream {stream:?}");
+            return Err(forbidden(&grant, scope, &on));
+        }
+        self.pace(&grant).await?;
+        Ok(Some(grant))
+    }
+
+    /// Lets a request through that may do this with some streams. Returns its token's grant, which says with which;
+    /// `None`: it may do without, with all.
+    pub async fn judge_any(
+        &self,
+        headers: &HeaderMap,
+        Peer(peer): Peer,
+        scope: Scope,
+    ) -> Result<Option<Arc<Grant>>, Problem> {
+        let Some(grant) = self.admit(headers, peer, scope).await? else {
+            return Ok(None);
+        };
+        self.pace(&grant).await?;
+        Ok(Some(grant))
+    }
+
+    /// The grant of a request's token, which has this scope; `None` where none is needed.
+    async fn admit(
+        &self,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+        scope: Scope,
+    ) -> Result<Option<Arc<Grant>>, Problem> {
         let Some(given) = headers.get(header::AUTHORIZATION) else {
             if is_of_this_machine(peer, headers) && self.is_open().await? {
                 return Ok(None);
@@ -108,15 +141,9 @@ impl Access {
             return Err(Problem::unauthorized(detail)
                 .hint("revoke it, and make another with `lanekeeper token create`"));
         }
-        if !grant.has(scope) || !grant.reaches(stream) {
-            let detail = format!(
-                "the access token {:?} may not {} on stream {stream:?}: nothing was done",
-                grant.name,
-                scope.as_str()
-            );
-            return Err(Problem::new(problem_type::FORBIDDEN, detail));
+        if !grant.has(scope) {
+            return Err(forbidden(&grant, scope, "any stream"));
         }
-        self.pace(&grant).await?;
         Ok(Some(grant))
     }
 
@@ -201,6 +228,15 @@ impl Access {
         *self.any.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), any));
         Ok(!any)
     }
+}
+
+fn forbidden(grant: &Grant, scope: Scope, on: &str) -> Problem {
+    let detail = format!(
+        "the access token {:?} may not {} on {on}: nothing was done",
+        grant.name,
+        scope.as_str()
+    );
+    Problem::new(problem_type::FORBIDDEN, detail)
 }
 
 /// Whether a program on this machine asks for itself, as far as a request can show it: no web page, which a

@@ -4,6 +4,7 @@
 //! problem documents (`problem`).
 
 pub mod access;
+pub mod acks;
 mod answer;
 mod body;
 pub mod config;

@@ -45,6 +45,19 @@ pub struct ClaimedLane {
     pub parked: bool,
     /// The lane has requeued dead letters: the first comes before the first event behind this seq.
     pub requeued_after: Option<i64>,
+    /// What it waits for, where its subscription requires acknowledgements.
+    pub awaiting: Option<Awaiting>,
+}
+
+/// A wait for acknowledgements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaiting {
+    /// Events up to this seq were sent.
+    pub sent: i64,
+    /// When the first of them that has none is sent again. The wait has a ready entry that is due then.
+    pub due_at: Timestamp,
+    /// How long that is from now; zero where it is over.
+    pub left: Duration,
 }
 
 /// What a connection asks for.
@@ -229,6 +242,7 @@ fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
             retry_in: progress.retry_in,
             parked: progress.parked,
             requeued_after: progress.requeued_after,
+            awaiting: progress.awaiting,
         });
     }
     (lanes, locked_twice)
@@ -245,6 +259,7 @@ struct Known {
     retry_in: Duration,
     parked: bool,
     requeued_after: Option<i64>,
+    awaiting: Option<Awaiting>,
 }
 
 /// Progress as it comes: in the order of its places.
@@ -283,6 +298,7 @@ fn known(row: &Row, walked: &[i64]) -> AllKnown {
                 retry_in: Duration::ZERO,
                 parked: false,
                 requeued_after: None,
+                awaiting: None,
             })
         })
         .collect();
@@ -305,6 +321,9 @@ fn tell_of(known: &mut [Option<Known>], places: &[i32], row: &Row) {
     let waits_ms: Vec<Option<i64>> = row.get(19);
     let parked: Vec<bool> = row.get(20);
     let requeued_after: Vec<Option<i64>> = row.get(21);
+    let sents: Vec<Option<i64>> = row.get(22);
+    let due_at: Vec<Option<Timestamp>> = row.get(23);
+    let left_ms: Vec<Option<i64>> = row.get(24);
     for (at, &place) in places.iter().enumerate() {
         let place = usize::try_from(place).expect("a place counts from 1") - 1;
         let progress = known[place].as_mut().expect("nothing is taken yet");
@@ -313,6 +332,11 @@ fn tell_of(known: &mut [Option<Known>], places: &[i32], row: &Row) {
         progress.retry_in = waits_ms[at].map_or(Duration::ZERO, millis);
         progress.parked = parked[at];
         progress.requeued_after = requeued_after[at];
+        progress.awaiting = sents[at].zip(due_at[at]).map(|(sent, due_at)| Awaiting {
+            sent,
+            due_at,
+            left: left_ms[at].map_or(Duration::ZERO, millis),
+        });
     }
 }
 

@@ -33,6 +33,7 @@ pub mod preview;
 pub mod registry;
 pub mod report;
 pub mod requeued;
+pub mod sent;
 pub mod sent_message;
 pub mod settle;
 pub mod sqlstate;

@@ -155,6 +155,18 @@ pub async fn forget_sent_messages(
         .map_err(StoreError::on("forgetting messages that were sent"))
 }
 
+/// Forgets up to `limit` messages that were acknowledged more than a day ago; returns how many.
+///
+/// # Errors
+/// Nothing of this turn was done.
+pub async fn forget_acked(client: &Client, limit: i32) -> Result<i64, StoreError> {
+    client
+        .query_one(include_str!("sql/forget_acked.sql"), &[&limit])
+        .await
+        .and_then(|row| row.try_get("forgotten"))
+        .map_err(StoreError::on("forgetting acknowledged messages"))
+}
+
 /// What one turn over the sessions did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use jiff::civil::Date;
 use tokio::try_join;
 use tokio_postgres::types::Type;
@@ -37,6 +38,8 @@ pub enum Operation {
     Discard = 6,
     /// Given back as it is.
     Release = 7,
+    /// It waits for acknowledgements: due again when the first is late.
+    Await = 8,
 }
 
 /// Why the cursor passes an event that was not delivered, and what came of a requeued dead letter.
@@ -107,6 +110,17 @@ pub struct Settlement {
     /// The first seq of the settled range, where the subscription keeps history.
     pub history_from: Option<i64>,
     pub outcomes: Vec<Outcome>,
+    /// Where the subscription requires acknowledgements.
+    pub acks: Option<Acks>,
+}
+
+/// What a lane that requires acknowledgements has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acks {
+    /// Events up to this seq were sent and are not all acknowledged. `None`: it waits for none.
+    pub sent: Option<i64>,
+    /// When the wait would have been over that it was claimed in: the entry of that instant goes.
+    pub wait_ended: Option<Timestamp>,
 }
 
 impl Settlement {
@@ -120,6 +134,7 @@ impl Settlement {
             && self.error.is_none()
             && self.history_from.is_none()
             && self.outcomes.is_empty()
+            && self.acks.is_none()
     }
 }
 
@@ -175,6 +190,8 @@ pub async fn prepare(client: &impl GenericClient) -> Result<Settle, StoreError> 
         Type::INT4_ARRAY,
         Type::INT4_ARRAY,
         Type::TID_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
     ];
     let finish = [
         Type::INT8,
@@ -297,7 +314,7 @@ async fn settle_any(
     let crashes = sparse_column!(i32, |s| s.crashes > 0, s.crashes);
     let delays = sparse_column!(
         i64,
-        |s| s.operation == Operation::Retry,
+        |s| matches!(s.operation, Operation::Retry | Operation::Await),
         i64::try_from(s.delay.as_millis()).unwrap_or(i64::MAX)
     );
     let errors = sparse_column!(
@@ -305,9 +322,12 @@ async fn settle_any(
         |s| s.error.is_some(),
         s.error.as_deref().map(storable)
     );
-    let replaced = lanes
-        .iter()
-        .any(|(s, _)| matches!(s.operation, Operation::Retry | Operation::Yield));
+    let replaced = lanes.iter().any(|(s, _)| {
+        matches!(
+            s.operation,
+            Operation::Retry | Operation::Yield | Operation::Await
+        )
+    });
     let (routes, priorities) = if replaced {
         (
             column!(i32, |s, t| t.route),
@@ -323,6 +343,16 @@ async fn settle_any(
         Option<Place>,
         |s| s.progress_place.is_some(),
         s.progress_place
+    );
+    let sents = sparse_column!(
+        Option<i64>,
+        |s| s.acks.is_some(),
+        s.acks.and_then(|acks| acks.sent)
+    );
+    let waits_ended = sparse_column!(
+        Option<Timestamp>,
+        |s| s.acks.is_some_and(|acks| acks.wait_ended.is_some()),
+        s.acks.and_then(|acks| acks.wait_ended)
     );
     let outcomes = OutcomeColumns::of(lanes);
     let row = client
@@ -354,6 +384,8 @@ async fn settle_any(
                 &outcomes.attempts,
                 &outcomes.crashes,
                 &progress_places,
+                &sents,
+                &waits_ended,
             ],
         )
         .await?;

@@ -219,6 +219,11 @@ impl Grant {
         self.scopes.iter().any(|has| has == scope.as_str())
     }
 
+    /// The streams that it is good for; `None`: all.
+    pub fn streams(&self) -> Option<&[String]> {
+        self.streams.as_deref()
+    }
+
     /// Whether it is good for a stream.
     pub fn reaches(&self, stream: &str) -> bool {
         self.streams

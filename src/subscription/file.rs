@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use lanekeeper_core::subscription::{
-    Events, Exhaustion, FileError, Limit, Problem, Start, built_in,
+    Acknowledge, Events, Exhaustion, FileError, Limit, Problem, Start, built_in,
 };
 use lanekeeper_core::toml_file::{Position, nearest};
 use serde_json::Value;
@@ -51,6 +51,9 @@ pub struct SubscriptionSection {
     /// Lanes delivered at once by one worker.
     pub concurrency: u32,
     pub history: bool,
+    pub ack: Acknowledge,
+    pub ack_timeout: Duration,
+    pub window: u32,
     /// All of them hold for every send.
     pub limits: Vec<Limit>,
     /// The adapter's own, checked by it.
@@ -198,6 +201,17 @@ impl<'t> Reader<'t> {
         let coalesce = section.take("coalesce", value::flag);
         let concurrency = section.take("concurrency", value::whole(1..=10_000));
         let history = section.take("history", value::flag);
+        let ack = section.take("ack", value::choice(&Acknowledge::ALL, Acknowledge::as_str));
+        let answers = adapter
+            .as_deref()
+            .is_none_or(lanekeeper_adapters::acknowledges);
+        if ack == Some(Acknowledge::Response) && !answers {
+            section.refuse_whole(
+                "ack = \"response\" needs an adapter whose destination answers with a body: webhook",
+            );
+        }
+        let ack_timeout = section.take("ack_timeout", value::duration);
+        let window = section.take("window", value::whole(1..=50));
         let limits = limit::take(&mut section);
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
@@ -215,6 +229,9 @@ impl<'t> Reader<'t> {
             coalesce,
             concurrency: concurrency.unwrap_or(64),
             history: history.unwrap_or(false),
+            ack: ack.unwrap_or_default(),
+            ack_timeout: ack_timeout.unwrap_or(Duration::from_secs(30)),
+            window: window.unwrap_or(1),
             limits,
             settings: settings?,
         })

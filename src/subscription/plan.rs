@@ -166,6 +166,9 @@ fn resolve(
         }),
         concurrency: section.concurrency,
         history: section.history,
+        ack: section.ack,
+        ack_timeout: section.ack_timeout,
+        ack_window: section.window,
         limits: section.limits.clone(),
         settings: section.settings.clone(),
     })

@@ -180,7 +180,7 @@ impl Trouble {
     /// `None` where it was accepted, or a step of it was.
     pub fn of(verdict: &Verdict, observed: &Observed) -> Option<Self> {
         let verdict = match verdict {
-            Verdict::Accepted | Verdict::Partial => return None,
+            Verdict::Accepted | Verdict::Sent | Verdict::Partial => return None,
             Verdict::Retry { .. } => "retry",
             Verdict::Throttled { .. } => "throttled",
             Verdict::NotSent { .. } => "not_sent",

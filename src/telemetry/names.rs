@@ -73,7 +73,7 @@ pub mod key {
         ATTEMPT = "lanekeeper.attempt";
         /// How an event ended: `delivered`, `filtered`, `coalesced`, `dead_lettered`, `dropped`, …
         OUTCOME = "lanekeeper.outcome";
-        /// A lane's state: `idle`, `ready`, `held`, `blocked`, `parked`.
+        /// A lane's state: `idle`, `ready`, `held`, `blocked`, `sent`, `parked`.
         STATE = "lanekeeper.lane.state";
         /// The method of a request.
         HTTP_METHOD = "http.request.method";

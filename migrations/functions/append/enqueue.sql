@@ -25,6 +25,7 @@
 --   the lane whatever its type, so that the cursor passes the filtered ones.
 -- - `lane.plain`: every event may wake the lane, so its progress alone tells that it needs nothing, and the subscription
 --   is read only where some lane may need an entry. `apply` takes `plain` away where a filter changes; never sets it.
+-- - The lane waits for acknowledgements, and the previous event is sent: it gets one, since its window may have room.
 -- - The priority is higher than the previous event's: a second entry, at that priority.
 -- - Parked lanes and removed subscriptions get none: unpark, retry, a wider filter and a returning subscription insert
 --   their own.
@@ -117,7 +118,7 @@ BEGIN
            EXISTS (
                SELECT FROM lanekeeper.lane AS l
                WHERE l.session_id = v_session_id AND (
-                   SELECT p.parked_at IS NULL AND (p.cursor >= e.seq OR enqueue.priority > e.priority
+                   SELECT p.parked_at IS NULL AND (greatest(p.cursor, p.sent) >= e.seq OR enqueue.priority > e.priority
                           OR NOT l.plain AND e.seq - p.cursor < lanekeeper.filter_look_back())
                    FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
                    ORDER BY p.version DESC LIMIT 1)),
@@ -195,14 +196,14 @@ BEGIN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day, progress_ctid)
         -- Due from now on, when the transaction has its number: low-water marks count on it (first_ready_entries).
         SELECT l.route, enqueue.priority, clock_timestamp(), l.lane_id, v_session_id, enqueue.session,
-               CASE WHEN p.cursor >= enqueue.seq - 1 THEN v_day END, p.progress_ctid
+               CASE WHEN p.settled >= enqueue.seq - 1 THEN v_day END, p.progress_ctid
         FROM lanekeeper.lane AS l
         CROSS JOIN LATERAL (
             SELECT s.events FROM lanekeeper.subscription AS s
             WHERE s.subscription_id = l.subscription_id AND s.removed_at IS NULL OFFSET 0
         ) AS s
         CROSS JOIN LATERAL (
-            SELECT p.cursor, p.cursor_day, p.parked_at, p.ctid AS progress_ctid
+            SELECT greatest(p.cursor, p.sent) AS cursor, p.cursor AS settled, p.cursor_day, p.parked_at, p.ctid AS progress_ctid
             FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
             ORDER BY p.version DESC LIMIT 1
         ) AS p

@@ -252,7 +252,7 @@ BEGIN
             SELECT l.lane_id, l.plain FROM lanekeeper.lane AS l WHERE l.session_id = u.session_id OFFSET 0
         ) AS l
         CROSS JOIN LATERAL (
-            SELECT p.cursor, p.parked_at FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
+            SELECT greatest(p.cursor, p.sent) AS cursor, p.parked_at FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
             ORDER BY p.version DESC LIMIT 1
         ) AS p
         WHERE p.parked_at IS NULL
@@ -262,7 +262,7 @@ BEGIN
     END IF;
     INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, session, day, progress_ctid)
     SELECT l.route, a.priority, clock_timestamp(), l.lane_id, u.session_id, v_names[a.session_ord],
-           CASE WHEN p.cursor >= u.newest THEN v_days[a.session_ord] END, p.progress_ctid
+           CASE WHEN p.settled >= u.newest THEN v_days[a.session_ord] END, p.progress_ctid
     FROM (
         SELECT i.session_ord, max(i.priority) AS priority, array_agg(DISTINCT i.event_type) AS types, count(*) AS events
         FROM (
@@ -285,7 +285,7 @@ BEGIN
         WHERE s.subscription_id = l.subscription_id AND s.removed_at IS NULL OFFSET 0
     ) AS s
     CROSS JOIN LATERAL (
-        SELECT p.cursor, p.cursor_day, p.parked_at, p.ctid AS progress_ctid
+        SELECT greatest(p.cursor, p.sent) AS cursor, p.cursor AS settled, p.cursor_day, p.parked_at, p.ctid AS progress_ctid
         FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
         ORDER BY p.version DESC LIMIT 1
     ) AS p

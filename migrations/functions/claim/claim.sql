@@ -20,8 +20,8 @@
 -- - For each entry taken, in scan order: lane_ids to days (the first day of the lane's events, where the entry knows it).
 --   routes and priorities have one element where it is the same for all.
 -- - For each lane, in any order: known (its id) to progress_ctids.
--- - For the lanes whose head has failed or waited, that are parked or have requeued dead letters: past_ords (their ords
---   in known) to requeued_after.
+-- - For the lanes whose head has failed or waited, that are parked, have requeued dead letters or wait for acknowledgements: past_ords (their ords
+--   in known) to ack_waits_ms. Lanes that wait for acknowledgements are among them.
 -- - For each route, in the order given: the next scan start, and, if nothing was taken, the time until the next entry is
 --   due. A scan that reached its limit is continued where it ended. After one that saw all that was due, the next starts
 --   at the first entry that is there, whoever holds its lane, so what a dying holder leaves is seen at once. Both stay
@@ -53,7 +53,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.claim(
     OUT known bigint[], OUT versions bigint[], OUT cursors bigint[], OUT cursor_days date[], OUT progress_ctids tid[],
     OUT scan_starts timestamptz[], OUT scan_start_ids bigint[], OUT due_in_ms bigint[],
     OUT past_ords int[], OUT attempts int[], OUT crashes int[], OUT waits_ms bigint[], OUT parked boolean[],
-    OUT requeued_after bigint[]
+    OUT requeued_after bigint[], OUT sents bigint[], OUT ack_due_at timestamptz[], OUT ack_waits_ms bigint[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -235,7 +235,7 @@ BEGIN
     SELECT array_agg(p.lane_id), array_agg(p.version + p.step), array_agg(p.cursor), array_agg(p.cursor_day),
            array_agg(p.ctid), count(*), sum(hashint8extended(p.lane_id, 0)),
            count(*) FILTER (WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
-                                  OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL)
+                                  OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL OR p.sent IS NOT NULL)
     INTO known, versions, cursors, cursor_days, progress_ctids, v_count, v_seen, v_pasts
     FROM lanekeeper.progress AS p WHERE p.ctid = ANY (v_all);
 
@@ -264,13 +264,13 @@ BEGIN
             SELECT v_kept || array_agg(o.i), versions || array_agg(p.version + p.step), cursors || array_agg(p.cursor),
                    cursor_days || array_agg(p.cursor_day), progress_ctids || array_agg(p.progress_ctid),
                    v_pasts + count(*) FILTER (WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
-                                                    OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL)
+                                                    OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL OR p.sent IS NOT NULL)
             INTO v_kept, versions, cursors, cursor_days, progress_ctids, v_pasts
             FROM (SELECT generate_series(1, cardinality(lane_ids)) EXCEPT SELECT unnest(v_kept)) AS o (i)
             JOIN lanekeeper.ready AS r ON r.ctid = ready_ctids[o.i] AND r.id = ready_ids[o.i]
             CROSS JOIN LATERAL (
                 SELECT p.version, p.step, p.cursor, p.cursor_day, p.attempts, p.crashes, p.retry_at, p.parked_at,
-                       p.requeued_after, p.ctid AS progress_ctid
+                       p.requeued_after, p.sent, p.ctid AS progress_ctid
                 FROM lanekeeper.progress AS p WHERE p.lane_id = lane_ids[o.i]
                 ORDER BY p.version DESC LIMIT 1
             ) AS p;
@@ -312,16 +312,18 @@ BEGIN
         -- The lanes are ours: what the statement before saw of them has not changed.
         SELECT array_agg(i), array_agg(p.attempts), array_agg(p.crashes),
                array_agg(CASE WHEN p.retry_at > v_now THEN ceil(extract(epoch FROM p.retry_at - v_now) * 1000)::bigint END),
-               array_agg(p.parked_at IS NOT NULL), array_agg(p.requeued_after)
-        INTO past_ords, attempts, crashes, waits_ms, parked, requeued_after
+               array_agg(p.parked_at IS NOT NULL), array_agg(p.requeued_after), array_agg(p.sent), array_agg(p.ack_due_at),
+               array_agg(CASE WHEN p.ack_due_at > v_now
+                              THEN ceil(extract(epoch FROM p.ack_due_at - v_now) * 1000)::bigint END)
+        INTO past_ords, attempts, crashes, waits_ms, parked, requeued_after, sents, ack_due_at, ack_waits_ms
         FROM generate_series(1, cardinality(known)) AS i
         CROSS JOIN LATERAL (
-            SELECT p.attempts, p.crashes, p.retry_at, p.parked_at, p.requeued_after
+            SELECT p.attempts, p.crashes, p.retry_at, p.parked_at, p.requeued_after, p.sent, p.ack_due_at
             FROM lanekeeper.progress AS p WHERE p.lane_id = known[i] AND p.version <= versions[i]
             ORDER BY p.version DESC LIMIT 1
         ) AS p
         WHERE p.attempts > 0 OR p.crashes > 0 OR p.retry_at IS NOT NULL
-              OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL;
+              OR p.parked_at IS NOT NULL OR p.requeued_after IS NOT NULL OR p.sent IS NOT NULL;
         -- None where only lanes that were given back had any.
         FOR i IN 1 .. coalesce(cardinality(past_ords), 0) LOOP
             v_crashes[past_ords[i]] := CASE WHEN crashes[i] < 2 THEN crashes[i] END;

@@ -18,10 +18,10 @@ BEGIN
     END IF;
     DELETE FROM lanekeeper.progress AS p WHERE p.lane_id = p_lane_id AND p.version = v_progress.version;
     INSERT INTO lanekeeper.progress (lane_id, version, cursor, cursor_day, attempts, crashes, retry_at, parked_at,
-                                     last_error, requeued_after)
+                                     last_error, requeued_after, sent, ack_due_at)
     VALUES (p_lane_id, v_progress.version + 16, v_progress.cursor, v_progress.cursor_day, v_progress.attempts,
             v_progress.crashes, v_progress.retry_at, v_progress.parked_at, v_progress.last_error,
-            v_progress.requeued_after);
+            v_progress.requeued_after, v_progress.sent, v_progress.ack_due_at);
     -- Otherwise the head has its ready entry.
     IF p_front_changed AND v_progress.parked_at IS NULL THEN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)

@@ -44,6 +44,9 @@ BEGIN
         v_progress.parked_at := NULL;
         v_progress.attempts := 0;
         v_progress.crashes := 0;
+        -- What waits for an acknowledgement is sent again.
+        v_progress.sent := NULL;
+        v_progress.ack_due_at := NULL;
     WHEN 'skip' THEN
         IF v_head IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'LK006',
@@ -59,6 +62,11 @@ BEGIN
             SELECT e.day INTO v_progress.cursor_day FROM lanekeeper.event AS e
             WHERE e.session_id = v_lane.session_id AND e.seq = v_head AND e.day >= v_progress.cursor_day;
             v_progress.cursor := v_head;
+            DELETE FROM lanekeeper.sent AS s WHERE s.lane_id = p_lane_id AND s.seq <= v_head AND s.acked_at IS NULL;
+            IF v_progress.sent <= v_head THEN
+                v_progress.sent := NULL;
+                v_progress.ack_due_at := NULL;
+            END IF;
         END IF;
         v_progress.parked_at := NULL;
         v_progress.attempts := 0;
@@ -71,9 +79,10 @@ BEGIN
 
     DELETE FROM lanekeeper.progress AS p WHERE p.lane_id = p_lane_id AND p.version = v_progress.version;
     INSERT INTO lanekeeper.progress (lane_id, version, cursor, cursor_day, attempts, crashes, parked_at, last_error,
-                                     requeued_after)
+                                     requeued_after, sent, ack_due_at)
     VALUES (p_lane_id, v_progress.version + 16, v_progress.cursor, v_progress.cursor_day, v_progress.attempts,
-            v_progress.crashes, v_progress.parked_at, v_progress.last_error, v_progress.requeued_after);
+            v_progress.crashes, v_progress.parked_at, v_progress.last_error, v_progress.requeued_after,
+            v_progress.sent, v_progress.ack_due_at);
     INSERT INTO lanekeeper.operation (action, subscription_id, lane_id, seq, reason)
     VALUES (p_action, v_lane.subscription_id, p_lane_id, v_head, p_reason);
     IF v_progress.parked_at IS NOT NULL THEN

@@ -49,9 +49,14 @@ BEGIN
         UPDATE lanekeeper.dead AS d SET requeued_at = NULL, after_seq = NULL
         WHERE d.lane_id = p_lane_id AND d.after_seq IS NOT NULL;
     END IF;
+    -- Unacknowledged messages expire like those that were not sent.
+    IF v_progress.sent IS NOT NULL THEN
+        DELETE FROM lanekeeper.sent AS s WHERE s.lane_id = p_lane_id AND s.seq <= p_seq AND s.acked_at IS NULL;
+    END IF;
     UPDATE lanekeeper.progress AS p
     SET version = p.version + 16, step = 0, cursor = greatest(p.cursor, p_seq), cursor_day = greatest(p.cursor_day, p_day),
         attempts = 0, crashes = 0, retry_at = NULL, parked_at = NULL, last_error = NULL, requeued_after = NULL,
+        sent = NULL, ack_due_at = NULL,
         changed_at = clock_timestamp()
     WHERE p.lane_id = p_lane_id AND p.version = v_progress.version;
 END

@@ -6,6 +6,7 @@
 --   5 yield    the entry is replaced by one due now
 --   6 discard  the entry was a spare one and is deleted; progress is not touched
 --   7 release  the entry stays as it is
+--   8 await    the lane waits for acknowledgements: as retry, but the wait is that of p_sents
 -- Returns the ords in p_lanes that were written, and the result of each; a lane that is not among them was settled by
 -- another holder, and nothing was written for it:
 --   1 done     as asked
@@ -32,7 +33,9 @@
 -- crash to the head. An array that no lane needs is empty: p_attempts, p_crashes, p_delays_ms, p_errors, p_history_from;
 -- p_routes and p_priorities where no entry is replaced. `p_outcome_ords` are ords in p_lanes. `p_progress_ctids` is the
 -- ctid of each lane's progress at its claim; NULL or empty where not known; where given, the lanes are in the order of
--- their entries' ids.
+-- their entries' ids. `p_sents` is what progress.sent becomes, and empty where no lane requires acknowledgements;
+-- `p_waits_ended` has the instants at which waits that ended before their time would have been over: the entries that are
+-- due then are deleted.
 -- An entry is deleted by ctid and id, without a search: entries are never updated. Where the table was rewritten
 -- (VACUUM FULL) it stays, and the next claim discards it as a spare one. Where lanes begin before the recent partitions
 -- the whole log is read.
@@ -45,7 +48,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.settle(
     p_routes int[], p_priorities smallint[], p_ready_ctids tid[], p_ready_ids bigint[], p_history_from bigint[],
     p_outcome_ords int[], p_outcome_seqs bigint[], p_outcome_kinds text[], p_outcome_replaced_by bigint[],
     p_outcome_errors text[], p_outcome_attempts int[], p_outcome_crashes int[],
-    p_progress_ctids tid[] DEFAULT '{}',
+    p_progress_ctids tid[] DEFAULT '{}', p_sents bigint[] DEFAULT '{}', p_waits_ended timestamptz[] DEFAULT '{}',
     OUT ords int[], OUT results smallint[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -83,7 +86,7 @@ BEGIN
     -- In a statement of its own: its snapshot was taken after the append locks. The compare-and-set (I5) is on
     -- version and step. This is the usual case, where progress is written where the claim found it.
     IF v_plain AND cardinality(p_attempts) = 0 AND cardinality(p_crashes) = 0 AND cardinality(p_errors) = 0
-       AND cardinality(p_progress_ctids) > 0 THEN
+       AND cardinality(p_progress_ctids) > 0 AND cardinality(p_sents) = 0 THEN
         WITH moved AS (
             UPDATE lanekeeper.progress AS p
             SET version = CASE WHEN p.step < 15 THEN p.version ELSE p.version + 16 END, step = (p.step + 1) % 16,
@@ -114,6 +117,10 @@ BEGIN
                 attempts = coalesce(p_attempts[i], 0), crashes = coalesce(p_crashes[i], 0),
                 retry_at = CASE WHEN p_operations[i] = 3 THEN v_now + p_delays_ms[i] * interval '1 ms' END,
                 parked_at = CASE WHEN p_operations[i] = 4 THEN v_now END,
+                sent = p_sents[i],
+                ack_due_at = CASE WHEN p_sents[i] IS NULL THEN NULL
+                                  WHEN p_operations[i] = 8 THEN v_now + p_delays_ms[i] * interval '1 ms'
+                                  ELSE coalesce(p.ack_due_at, v_now) END,
                 last_error = p_errors[i], changed_at = v_now
             FROM unnest(v_todo) AS i
             WHERE p_changed[i] AND p.lane_id = p_lanes[i] AND p.version + p.step = p_versions[i]
@@ -140,10 +147,10 @@ BEGIN
 
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id, session_id, progress_ctid)
         SELECT p_routes[o.i], p_priorities[o.i],
-               CASE p_operations[o.i] WHEN 3 THEN v_now + p_delays_ms[o.i] * interval '1 ms' ELSE v_now END,
+               CASE WHEN p_operations[o.i] IN (3, 8) THEN v_now + p_delays_ms[o.i] * interval '1 ms' ELSE v_now END,
                p_lanes[o.i], p_sessions[o.i], o.progress_ctid
         FROM unnest(v_ords, v_progress_ctids) AS o (i, progress_ctid)
-        WHERE p_operations[o.i] IN (3, 5);
+        WHERE p_operations[o.i] IN (3, 5, 8);
         ords := ords || v_ords;
         results := results || v_results;
     END IF;
@@ -165,8 +172,12 @@ BEGIN
         WHERE r.ctid = ANY (p_ready_ctids) AND r.id = p_ready_ids[width_bucket(r.id, p_ready_ids)];
     ELSE
         DELETE FROM lanekeeper.ready AS r USING generate_series(1, cardinality(ords)) AS i
-        WHERE (results[i] = 2 OR p_operations[ords[i]] BETWEEN 3 AND 6)
+        WHERE (results[i] = 2 OR p_operations[ords[i]] IN (3, 4, 5, 6, 8))
           AND r.ctid = p_ready_ctids[ords[i]] AND r.id = p_ready_ids[ords[i]];
+    END IF;
+
+    IF cardinality(p_sents) > 0 THEN
+        PERFORM lanekeeper.settle_sent(p_lanes, p_cursors, p_routes, p_waits_ended, ords);
     END IF;
 
     IF cardinality(p_history_from) > 0 THEN

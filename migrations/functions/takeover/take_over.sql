@@ -111,9 +111,11 @@ BEGIN
                 RETURNING p.lane_id
             )
             INSERT INTO lanekeeper.progress
-                (lane_id, version, step, cursor, cursor_day, attempts, crashes, retry_at, last_error, requeued_after)
+                (lane_id, version, step, cursor, cursor_day, attempts, crashes, retry_at, last_error, requeued_after,
+                 sent, ack_due_at)
             SELECT h.lane_id, h.version + 16, h.step, h.cursor, h.cursor_day, h.attempts, h.crashes + 1, h.retry_at,
-                   coalesce(h.last_error, 'the worker died while it held this event'), h.requeued_after
+                   coalesce(h.last_error, 'the worker died while it held this event'), h.requeued_after,
+                   h.sent, h.ack_due_at
             FROM head AS h JOIN gone AS g ON g.lane_id = h.lane_id;
             GET DIAGNOSTICS charged = ROW_COUNT;
         END IF;

@@ -1,6 +1,6 @@
 -- For operators: the state of every lane, with its head and the number of events behind. States: removed, parked, held,
--- paused, blocked (the head waits for its retry), idle, ready. `behind` is 0 where the lane's subscription receives none
--- of the events after its cursor.
+-- paused, blocked (the head waits for its retry), sent (it waits for acknowledgements), idle, ready. `behind` is 0 where
+-- the lane's subscription receives none of the events after its cursor.
 -- Looked up by lane or session it reads one lane; without a condition it reads them all.
 CREATE OR REPLACE VIEW lanekeeper.lane_status AS
 SELECT t.name AS stream, n.name AS session, s.name AS subscription, l.lane_id,
@@ -9,13 +9,14 @@ SELECT t.name AS stream, n.name AS session, s.name AS subscription, l.lane_id,
             WHEN h.lane_id IS NOT NULL THEN 'held'
             WHEN s.paused_at IS NOT NULL THEN 'paused'
             WHEN p.retry_at > clock_timestamp() THEN 'blocked'
+            WHEN p.sent IS NOT NULL THEN 'sent'
             WHEN head.seq IS NULL AND requeued.seq IS NULL THEN 'idle'
             ELSE 'ready' END AS state,
        p.cursor, coalesce(newest.seq, p.cursor) AS newest_seq,
        lanekeeper.events_behind(l.session_id, p.cursor, p.cursor_day, newest.seq, s.events) AS behind,
        coalesce(requeued.seq, head.seq) AS head_seq, coalesce(requeued.created_at, head.created_at) AS head_created_at,
        p.attempts, p.crashes, p.retry_at, p.parked_at, p.last_error, p.changed_at,
-       h.worker_id AS held_by, requeued.dead_id AS head_dead_id
+       h.worker_id AS held_by, requeued.dead_id AS head_dead_id, p.sent AS sent_seq, p.ack_due_at
 FROM lanekeeper.lane AS l
 JOIN lanekeeper.subscription AS s ON s.subscription_id = l.subscription_id
 JOIN lanekeeper.session AS n ON n.session_id = l.session_id

@@ -1,5 +1,5 @@
 -- For operators and dashboards: an event for each subscription of its stream, with its state there: pending, delivering, retrying,
--- parked, delivered, requeued (a dead letter that is to be delivered again), filtered, unsubscribed, or the outcome that
+-- parked, sent (its acknowledgement is awaited), acked (ahead of an earlier one that is not), delivered, requeued (a dead letter that is to be delivered again), filtered, unsubscribed, or the outcome that
 -- it came to instead.
 CREATE OR REPLACE VIEW lanekeeper.message AS
 SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e.priority, e.created_at,
@@ -12,6 +12,9 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
                 coalesce(o.kind, CASE
                     WHEN s.events IS NULL OR e.event_type = ANY (s.events) THEN 'delivered' ELSE 'filtered' END)
             WHEN NOT (s.events IS NULL OR e.event_type = ANY (s.events)) THEN 'filtered'
+            WHEN e.seq <= p.sent THEN CASE WHEN EXISTS (
+                SELECT FROM lanekeeper.sent AS x
+                WHERE x.lane_id = l.lane_id AND x.seq = e.seq AND x.acked_at IS NOT NULL) THEN 'acked' ELSE 'sent' END
             WHEN e.seq > head.seq OR p.requeued_after < head.seq THEN 'pending'
             WHEN p.parked_at IS NOT NULL THEN 'parked'
             WHEN p.retry_at > clock_timestamp() THEN 'retrying'

@@ -2,7 +2,7 @@
 //!
 //! | answer | verdict |
 //! |---|---|
-//! | 2xx | accepted, whatever the body |
+//! | 2xx | accepted, whatever the body; where acknowledgements are asked for, only with `{"ack":true}`, otherwise sent |
 //! | 429, 503 with Retry-After | throttled |
 //! | 408, 425, 429, 5xx, no answer in time, transport error | retry |
 //! | 410 | gone |
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use lanekeeper_core::adapter::Verdict;
 use reqwest::{Response, StatusCode};
+use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
 
@@ -26,17 +27,30 @@ const KEPT_BYTES: usize = 4 * 1024;
 const QUOTED_CHARS: usize = 300;
 
 /// Judges the response of `url`, taking no longer than `deadline`.
-pub(super) async fn judge(response: Response, url: &Url, deadline: Instant) -> Verdict {
+pub(super) async fn judge(
+    response: Response,
+    url: &Url,
+    deadline: Instant,
+    asks_ack: bool,
+) -> Verdict {
     let status = response.status();
     let pause = retry_after::pause(response.headers());
     let mut answer = format!("{} answered {status}", url.origin().ascii_serialization());
     let until = deadline.min(Instant::now() + http::DRAIN_TIME);
     let body = http::drain(response, KEPT_BYTES, until).await;
+    if status.is_success() && asks_ack && !acknowledges(&body) {
+        return Verdict::Sent;
+    }
     let quoted = excerpt::first(&without_query(body, url), QUOTED_CHARS);
     if !quoted.is_empty() {
         answer = format!("{answer}: {quoted}");
     }
     verdict(status, pause, answer)
+}
+
+/// Whether the answer's body acknowledges the event.
+fn acknowledges(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|answer| answer["ack"] == true)
 }
 
 /// Servers like to repeat the address they were asked for, and its query may be a credential.
@@ -72,6 +86,25 @@ fn verdict(status: StatusCode, pause: Option<Duration>, answer: String) -> Verdi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_answer_that_says_so_acknowledges() {
+        assert!(acknowledges(br#"{"ack":true}"#));
+        assert!(acknowledges(br#" {"other": 1, "ack": true} "#));
+        for body in [
+            "",
+            "ok",
+            "true",
+            "[true]",
+            "{}",
+            r#"{"ack":false}"#,
+            r#"{"ack":"true"}"#,
+            r#"{"ack":true"#,
+            r#"[{"ack":true}]"#,
+        ] {
+            assert!(!acknowledges(body.as_bytes()), "{body}");
+        }
+    }
 
     #[test]
     fn answers_are_judged_as_documented() {

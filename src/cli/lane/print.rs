@@ -64,6 +64,11 @@ pub(super) fn print_in_full(lane: &LaneStatus) -> Result<(), Failure> {
         ("attempts", lane.attempts.to_string()),
         ("crashes", lane.crashes.to_string()),
         ("retry at", or_dash(lane.retry_at.map(output::time))),
+        (
+            "sent up to",
+            or_dash(lane.sent_seq.map(|seq| seq.to_string())),
+        ),
+        ("ack due at", or_dash(lane.ack_due_at.map(output::time))),
         ("parked at", or_dash(lane.parked_at.map(output::time))),
         (
             "held by worker",

@@ -137,6 +137,7 @@ impl Forwarder {
                 subscription: "listen",
                 attempt: failures + 1,
                 requeued: false,
+                asks_ack: false,
                 trace: None,
                 observed: None,
             };
@@ -206,7 +207,7 @@ impl Next {
     /// After `failures` failed attempts before this one.
     fn of(verdict: Verdict, failures: u32) -> Self {
         match verdict {
-            Verdict::Accepted => Self::Delivered,
+            Verdict::Accepted | Verdict::Sent => Self::Delivered,
             Verdict::Rejected { error } | Verdict::Gone { error } => Self::Refused { error },
             Verdict::Retry { error, after } => {
                 let attempts = failures + 1;

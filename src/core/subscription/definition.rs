@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::duration;
 use super::limit::{self, Limit};
+use crate::adapter::Verdict;
 use crate::bucket::Bucket;
 
 /// What happens to an event that ran out of attempts.
@@ -59,6 +60,47 @@ impl Start {
     }
 }
 
+/// What tells that an event was handled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Acknowledge {
+    /// That the destination accepted it.
+    #[default]
+    None,
+    /// The destination's answer must say so.
+    Response,
+    /// An acknowledgement, in the answer or later; without one the event is sent again.
+    Required,
+}
+
+impl Acknowledge {
+    pub const ALL: [Self; 3] = [Self::None, Self::Response, Self::Required];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Response => "response",
+            Self::Required => "required",
+        }
+    }
+
+    /// What the verdict of an adapter means here whose destination can acknowledge in its answer, or cannot.
+    pub fn of_answer(self, verdict: Verdict, can_acknowledge: bool) -> Verdict {
+        let is_sent = match verdict {
+            Verdict::Sent => true,
+            Verdict::Accepted => !can_acknowledge,
+            _ => return verdict,
+        };
+        match self {
+            Self::Required if is_sent => Verdict::Sent,
+            Self::Response if is_sent => {
+                Verdict::retry("the destination answered without an acknowledgement")
+            }
+            _ => Verdict::Accepted,
+        }
+    }
+}
+
 /// A choice of event types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Events {
@@ -100,6 +142,10 @@ pub struct Retry {
     /// 0: for ever.
     pub max_attempts: u32,
     pub on_exhausted: Exhaustion,
+}
+
+fn one_in_words<S: Serializer>(wait: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&duration::written(*wait))
 }
 
 fn in_words<S: Serializer>(schedule: &[Duration], serializer: S) -> Result<S::Ok, S::Error> {
@@ -144,6 +190,13 @@ pub struct Definition {
     pub coalesce: bool,
     pub concurrency: u32,
     pub history: bool,
+    pub ack: Acknowledge,
+    /// How long an acknowledgement may take.
+    #[serde(serialize_with = "one_in_words")]
+    pub ack_timeout: Duration,
+    /// How many events of a session may wait for theirs at once.
+    #[serde(rename = "window")]
+    pub ack_window: u32,
     #[serde(rename = "limit", skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Limit>,
     /// The adapter's own.

@@ -29,9 +29,9 @@ use std::time::Duration;
 use jiff::civil::Date;
 use lanekeeper_core::adapter::Verdict;
 use lanekeeper_core::subscription::Exhaustion;
-use lanekeeper_postgres::claim::ClaimedLane;
+use lanekeeper_postgres::claim::{Awaiting, ClaimedLane};
 use lanekeeper_postgres::place::Place;
-use lanekeeper_postgres::settle::{Operation, Outcome, OutcomeKind, Settlement};
+use lanekeeper_postgres::settle::{Acks, Operation, Outcome, OutcomeKind, Settlement};
 use lanekeeper_postgres::subscription::Subscription;
 use uuid::Uuid;
 
@@ -83,6 +83,14 @@ impl Stop {
         }
     }
 
+    /// The lane waits for acknowledgements, at most for so long.
+    pub fn awaits(left: Duration) -> Self {
+        Self {
+            delay: left,
+            ..Self::new(Operation::Await)
+        }
+    }
+
     /// The lane is due at its reservation. Not an attempt: the destination never saw the event.
     pub fn at_reservation(after: Duration) -> Self {
         Self {
@@ -97,6 +105,8 @@ impl Stop {
 pub enum Judgement {
     /// The cursor passed it.
     Passed,
+    /// It was sent, and waits for its acknowledgement.
+    Sent,
     /// The head stays; the lane is released.
     Stopped(Stop),
     /// As `Stopped`, and the subscription must be paused for this reason.
@@ -127,6 +137,17 @@ pub struct Progress {
     requeued_after: Option<i64>,
     /// The head is this requeued dead letter.
     dead_letter: Option<i64>,
+    /// Where the subscription requires acknowledgements.
+    acks: Option<AckProgress>,
+}
+
+/// What was sent and is not acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+struct AckProgress {
+    /// Events up to this seq were sent, as far as they are not acknowledged.
+    sent: Option<i64>,
+    /// The wait in which the lane was claimed.
+    claimed: Option<Awaiting>,
 }
 
 impl Progress {
@@ -147,7 +168,62 @@ impl Progress {
             outcomes: Vec::new(),
             requeued_after: lane.requeued_after,
             dead_letter: None,
+            acks: None,
         }
+    }
+
+    /// Makes it the progress of a lane whose subscription requires acknowledgements.
+    #[must_use]
+    pub fn requiring_acks(self, awaiting: Option<Awaiting>) -> Self {
+        let acks = Some(AckProgress {
+            sent: awaiting.map(|awaiting| awaiting.sent),
+            claimed: awaiting,
+        });
+        Self { acks, ..self }
+    }
+
+    pub fn requires_acks(&self) -> bool {
+        self.acks.is_some()
+    }
+
+    /// Whether this event was sent and its acknowledgement is awaited.
+    pub fn is_sent(&self, seq: i64) -> bool {
+        self.sent().is_some_and(|sent| seq <= sent)
+    }
+
+    /// Whether some event behind the cursor was sent.
+    pub fn awaits_acks(&self) -> bool {
+        self.sent().is_some_and(|sent| sent > self.cursor)
+    }
+
+    fn sent(&self) -> Option<i64> {
+        self.acks.and_then(|acks| acks.sent)
+    }
+
+    /// This event was sent; earlier ones may wait for their acknowledgements.
+    pub fn send(&mut self, seq: i64) {
+        if let Some(acks) = &mut self.acks {
+            acks.sent = acks.sent.max(Some(seq));
+            self.changed = true;
+        }
+    }
+
+    /// The head was not acknowledged in time: an attempt failed, and everything from it on is sent again. `None`: send it.
+    pub fn time_out(
+        &mut self,
+        seq: i64,
+        day: Date,
+        subscription: &Subscription,
+    ) -> Option<Judgement> {
+        self.fail();
+        if let Some(acks) = &mut self.acks {
+            acks.sent = None;
+        }
+        let attempts = u32::try_from(self.attempts).unwrap_or(u32::MAX);
+        (subscription.max_attempts > 0 && attempts >= subscription.max_attempts).then(|| {
+            let error = format!("not acknowledged within {:?}", subscription.ack_timeout);
+            self.exhaust(seq, day, error, subscription)
+        })
     }
 
     /// Makes settlements find the row by its key only. A connection that does not pin its plans might keep one by ctid
@@ -245,7 +321,13 @@ impl Progress {
         random: impl FnOnce() -> f64,
     ) -> Judgement {
         match verdict {
-            Verdict::Accepted => {
+            // A requeued dead letter is behind the cursor: it waits for nothing.
+            Verdict::Sent if self.acks.is_some() && self.dead_letter.is_none() => {
+                self.crashes = 0;
+                self.send(seq);
+                Judgement::Sent
+            }
+            Verdict::Accepted | Verdict::Sent => {
                 self.pass(seq, day);
                 Judgement::Passed
             }
@@ -384,6 +466,10 @@ impl Progress {
             error: stop.error,
             history_from: (moved && history).then_some(self.settled_cursor + 1),
             outcomes: std::mem::take(&mut self.outcomes),
+            acks: self.acks.map(|acks| Acks {
+                sent: acks.sent.filter(|sent| *sent > self.cursor),
+                wait_ended: acks.claimed.map(|awaiting| awaiting.due_at),
+            }),
         }
     }
 

@@ -71,6 +71,7 @@ fn lanes(shared: &Shared, to: &dyn AsyncInstrument<f64>) {
             ("ready", lanes.ready),
             ("held", lanes.held),
             ("blocked", lanes.blocked),
+            ("sent", lanes.sent),
             ("parked", lanes.parked),
         ] {
             let [stream, subscription] = of_subscription(&seen.stream, &seen.subscription);

@@ -142,6 +142,10 @@ pub async fn run(shared: Arc<Shared>) {
         "sent messages",
         forget_sent_messages(&client, &shared).await,
     );
+    warn_of(
+        "acknowledged messages",
+        forget_acked(&client, &shared).await,
+    );
     warn_of("dormant sessions", expire_sessions(&client, &shared).await);
 }
 
@@ -215,6 +219,16 @@ async fn forget_sent_messages(client: &Object, shared: &Shared) -> Result<(), St
     }
     if forgotten > 0 {
         tracing::info!(forgotten, "old records of sent messages deleted");
+    }
+    Ok(())
+}
+
+async fn forget_acked(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+    for _ in 0..TURNS {
+        let turn = maintenance::forget_acked(client, RECORDS).await?;
+        if turn < i64::from(RECORDS) || shared.stopping.is_cancelled() {
+            break;
+        }
     }
     Ok(())
 }

@@ -32,6 +32,10 @@ pub struct LaneStatus {
     pub parked_at: Option<Timestamp>,
     pub last_error: Option<String>,
     pub changed_at: Timestamp,
+    /// Events up to this seq were sent, and are not all acknowledged.
+    pub sent_seq: Option<i64>,
+    /// When the first of them that is not is sent again.
+    pub ack_due_at: Option<Timestamp>,
     /// The worker that holds it.
     pub held_by: Option<i64>,
 }
@@ -55,6 +59,8 @@ impl LaneStatus {
             parked_at: row.try_get("parked_at")?,
             last_error: row.try_get("last_error")?,
             changed_at: row.try_get("changed_at")?,
+            sent_seq: row.try_get("sent_seq")?,
+            ack_due_at: row.try_get("ack_due_at")?,
             held_by: row.try_get("held_by")?,
         })
     }

@@ -49,6 +49,8 @@ pub struct LaneCounts {
     pub held: i64,
     /// The head failed and is tried again later.
     pub blocked: i64,
+    /// Waiting for acknowledgements.
+    pub sent: i64,
     /// Waiting for an operator.
     pub parked: i64,
 }
@@ -65,6 +67,7 @@ impl SubscriptionStatus {
         let partial = row.try_get("partial")?;
         let (ready, held): (i64, i64) = (row.try_get("ready")?, row.try_get("held")?);
         let (blocked, parked): (i64, i64) = (row.try_get("blocked")?, row.try_get("parked")?);
+        let sent: i64 = row.try_get("sent")?;
         Ok(Self {
             subscription_id: row.try_get("subscription_id")?,
             subscription: row.try_get("subscription")?,
@@ -73,10 +76,11 @@ impl SubscriptionStatus {
             paused_at: row.try_get("paused_at")?,
             pause_reason: row.try_get("pause_reason")?,
             lanes: LaneCounts {
-                idle: (lanes - ready - held - blocked - parked).max(0),
+                idle: (lanes - ready - held - blocked - sent - parked).max(0),
                 ready,
                 held,
                 blocked,
+                sent,
                 parked,
             },
             behind: row.try_get("behind")?,

@@ -10,7 +10,7 @@ WITH held AS MATERIALIZED (
     FROM lanekeeper.held_lane AS h JOIN lanekeeper.lane AS l ON l.lane_id = h.lane_id
 )
 SELECT s.subscription_id, s.name AS subscription, t.name AS stream, s.adapter, s.paused_at, s.pause_reason,
-       n.lanes, a.ready, a.held, a.blocked, a.parked, a.behind, a.oldest_age_s, d.dead_letters,
+       n.lanes, a.ready, a.held, a.blocked, a.sent, a.parked, a.behind, a.oldest_age_s, d.dead_letters,
        a.partial, d.dead_letters >= $1 AS many_dead_letters, n.lanes >= $3 AS many_lanes
 FROM lanekeeper.subscription AS s
 JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
@@ -22,6 +22,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE c.state = 'ready') AS ready,
            count(*) FILTER (WHERE c.state = 'held') AS held,
            count(*) FILTER (WHERE c.state = 'blocked') AS blocked,
+           count(*) FILTER (WHERE c.state = 'sent') AS sent,
            count(*) FILTER (WHERE c.state = 'parked') AS parked,
            coalesce(sum(c.behind), 0)::bigint AS behind,
            extract(epoch FROM clock_timestamp() - min(c.oldest_at))::float8 AS oldest_age_s,
@@ -31,6 +32,7 @@ CROSS JOIN LATERAL (
                     -- Hashed once. As EXISTS it was a scan over all held lanes for each lane.
                     WHEN w.lane_id IN (SELECT h.lane_id FROM held AS h) THEN 'held'
                     WHEN p.retry_at > now() THEN 'blocked'
+                    WHEN p.sent IS NOT NULL THEN 'sent'
                     WHEN b.behind > 0 OR p.requeued_after IS NOT NULL THEN 'ready'
                     ELSE 'idle' END AS state,
                b.behind, e.oldest_at
@@ -53,7 +55,7 @@ CROSS JOIN LATERAL (
         ) AS w
         JOIN lanekeeper.lane AS l ON l.lane_id = w.lane_id
         CROSS JOIN LATERAL (
-            SELECT p.cursor, p.cursor_day, p.retry_at, p.parked_at, p.requeued_after
+            SELECT p.cursor, p.cursor_day, p.retry_at, p.parked_at, p.requeued_after, p.sent
             FROM lanekeeper.progress AS p WHERE p.lane_id = w.lane_id ORDER BY p.version DESC LIMIT 1
         ) AS p
         CROSS JOIN LATERAL (

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_core::bucket::Bucket;
-use lanekeeper_core::subscription::{Definition, Events, Exhaustion, Limit, Retry, Start, limit};
+use lanekeeper_core::subscription::{
+    Acknowledge, Definition, Events, Exhaustion, Limit, Retry, Start, limit,
+};
 use tokio_postgres::{GenericClient, Row};
 
 use super::StoreError;
@@ -48,6 +50,9 @@ pub struct Subscription {
     pub concurrency: usize,
     /// Whether settled ranges are recorded.
     pub history: bool,
+    pub ack: Acknowledge,
+    pub ack_timeout: Duration,
+    pub ack_window: u32,
     pub paused: bool,
     pub removed: bool,
     pub start_from: Start,
@@ -73,6 +78,9 @@ impl Subscription {
             coalesce: row.try_get("coalesce")?,
             concurrency: row::count(row, "concurrency")? as usize,
             history: row.try_get("history")?,
+            ack: row::ack(row)?,
+            ack_timeout: Duration::from_millis(row::count(row, "ack_timeout_ms")?.into()),
+            ack_window: row::count(row, "ack_window")?,
             paused: row.try_get("paused")?,
             removed: row.try_get("removed")?,
             start_from: row::start_from(row)?,
@@ -103,6 +111,9 @@ impl Subscription {
             coalesce: self.coalesce,
             concurrency: u32::try_from(self.concurrency).unwrap_or(u32::MAX),
             history: self.history,
+            ack: self.ack,
+            ack_timeout: self.ack_timeout,
+            ack_window: self.ack_window,
             limits: self.limits,
             settings: self.settings,
         }

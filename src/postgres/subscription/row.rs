@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lanekeeper_core::subscription::{Exhaustion, Limit, Start, limit};
+use lanekeeper_core::subscription::{Acknowledge, Exhaustion, Limit, Start, limit};
 use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type, accepts};
@@ -27,6 +27,14 @@ impl FromSql<'_> for Word<Exhaustion> {
 
     fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
         from_word(raw, &Exhaustion::ALL, Exhaustion::as_str).map(Self)
+    }
+}
+
+impl FromSql<'_> for Word<Acknowledge> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &Acknowledge::ALL, Acknowledge::as_str).map(Self)
     }
 }
 
@@ -55,6 +63,12 @@ pub(crate) fn reported_state(row: &Row) -> Result<ReportedState, tokio_postgres:
 /// The column `on_exhausted`.
 pub(super) fn on_exhausted(row: &Row) -> Result<Exhaustion, tokio_postgres::Error> {
     let Word(word) = row.try_get("on_exhausted")?;
+    Ok(word)
+}
+
+/// The column `ack`.
+pub(super) fn ack(row: &Row) -> Result<Acknowledge, tokio_postgres::Error> {
+    let Word(word) = row.try_get("ack")?;
     Ok(word)
 }
 

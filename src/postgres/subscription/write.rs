@@ -113,6 +113,9 @@ async fn write(
         coalesce,
         concurrency,
         history,
+        ack,
+        ack_timeout,
+        ack_window,
         limits,
         settings,
         ..
@@ -129,7 +132,9 @@ async fn write(
     );
     let (schedule, max_attempts) = (schedule(retry), int(retry.max_attempts));
     let concurrency = int(*concurrency);
-    let columns: [&(dyn ToSql + Sync); 10] = [
+    let (ack, ack_timeout, ack_window) =
+        (ack.as_str(), int(ack_timeout.as_millis()), int(*ack_window));
+    let columns: [&(dyn ToSql + Sync); 13] = [
         adapter,
         &events,
         &start,
@@ -140,6 +145,9 @@ async fn write(
         coalesce,
         &concurrency,
         history,
+        &ack,
+        &ack_timeout,
+        &ack_window,
     ];
     parameters.extend(columns);
     transaction.query_one(statement, &parameters).await

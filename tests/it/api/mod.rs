@@ -1,6 +1,7 @@
 //! The HTTP API of a worker process, and the commands that use it instead of a database.
 
 mod access;
+mod acks;
 mod bodies;
 mod commands;
 mod produce;

@@ -70,7 +70,7 @@ async fn status_counts_the_lanes_of_each_state_and_names_the_workers() {
     assert_eq!(audit["kind"], "subscription");
     assert_eq!(
         audit["lanes"],
-        json!({"idle": 1, "ready": 1, "held": 1, "blocked": 1, "parked": 1})
+        json!({"idle": 1, "ready": 1, "held": 1, "blocked": 1, "sent": 0, "parked": 1})
     );
     assert_eq!(audit["behind"], json!(8));
     assert!(audit["oldest_undelivered_age_s"].as_f64().unwrap() >= 0.0);
@@ -87,7 +87,7 @@ async fn status_counts_the_lanes_of_each_state_and_names_the_workers() {
     let row = text.text().lines().nth(1).unwrap();
     assert!(
         row.starts_with(
-            "audit         runs    not reported  1     1      1     1        1       8"
+            "audit         runs    not reported  1     1      1     1        0     1       8"
         ),
         "{row}"
     );

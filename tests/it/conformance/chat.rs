@@ -181,6 +181,7 @@ pub(crate) async fn one_request_is_one_turn<D: Messenger>() {
         subscription: "audit",
         attempt: 1,
         requeued: false,
+        asks_ack: false,
         trace: None,
         observed: None,
     };
@@ -254,6 +255,7 @@ pub(crate) async fn a_retry_sends_only_the_parts_that_are_missing<D: Messenger>(
         subscription: "audit",
         attempt: 1,
         requeued: false,
+        asks_ack: false,
         trace: None,
         observed: None,
     };

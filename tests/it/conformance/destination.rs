@@ -64,6 +64,7 @@ pub(crate) async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
         subscription: "audit",
         attempt: 3,
         requeued: false,
+        asks_ack: false,
         trace: None,
         observed: None,
     };

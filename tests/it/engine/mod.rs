@@ -2,6 +2,7 @@
 
 pub mod bed;
 
+mod acknowledging;
 mod appending;
 mod arriving;
 mod bounds;

@@ -136,6 +136,7 @@ pub fn settlement(lane: &ClaimedLane, operation: Operation) -> Settlement {
         error: None,
         history_from: None,
         outcomes: Vec::new(),
+        acks: None,
     }
 }
 

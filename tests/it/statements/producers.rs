@@ -337,7 +337,8 @@ async fn an_append_to_a_session_that_an_open_bulk_call_creates_waits_and_comes_b
 }
 
 #[tokio::test]
-async fn an_event_that_two_producers_send_is_appended_once_and_an_id_taken_by_another_event_keeps_none_out() {
+async fn an_event_that_two_producers_send_is_appended_once_and_an_id_taken_by_another_event_keeps_none_out()
+ {
     let db = TestDb::new().await;
     let role = Role::producer(&db, "a").await;
     let (owner, producer) = (db.connect().await, role.connect().await);
@@ -358,8 +359,14 @@ async fn an_event_that_two_producers_send_is_appended_once_and_an_id_taken_by_an
     assert_eq!(enqueue(&owner, "s1", "{}").await, Ok((1, true)));
     assert_eq!(enqueue(&producer, "s1", "{}").await, Ok((1, true)));
     // Somebody else's event with that id.
-    assert_eq!(enqueue(&owner, "s1", r#"{"other": 1}"#).await, Ok((2, false)));
-    assert_eq!(enqueue(&owner, "s1", r#"{"other": 1}"#).await, Ok((2, true)));
+    assert_eq!(
+        enqueue(&owner, "s1", r#"{"other": 1}"#).await,
+        Ok((2, false))
+    );
+    assert_eq!(
+        enqueue(&owner, "s1", r#"{"other": 1}"#).await,
+        Ok((2, true))
+    );
     drop(producer);
     role.drop_role(&db).await;
 }

@@ -47,7 +47,8 @@ impl Model {
                     Settled::Idle
                 }
             }
-            Operation::Retry => {
+            // No subscription here requires acknowledgements; such a lane is due at its time-out.
+            Operation::Retry | Operation::Await => {
                 lane.due = Some(now + delay_ms);
                 Settled::Done
             }

@@ -16,7 +16,7 @@ const LOOK_OF_ANY: &str = "v_requeued[n] OR EXISTS (
                                      AND e.day >= p_days[v_ords[n]])";
 /// Nothing is its usual case.
 const ALL_BY_KEY: (&str, &str) = (
-    "AND cardinality(p_progress_ctids) > 0 THEN",
+    "AND cardinality(p_progress_ctids) > 0 AND cardinality(p_sents) = 0 THEN",
     "AND false THEN",
 );
 
@@ -150,7 +150,7 @@ pub const ROWS: &[Row] = &[
         without: "a token has the day of its event only where the lane was idle",
         change: Sql(
             "enqueue",
-            &[("CASE WHEN p.cursor >= enqueue.seq - 1 THEN v_day END", "v_day")],
+            &[("CASE WHEN p.settled >= enqueue.seq - 1 THEN v_day END", "v_day")],
         ),
         test: "statements::recent::a_lane_with_an_old_backlog_is_claimed_from_its_own_day",
     },
@@ -256,6 +256,16 @@ pub const ROWS: &[Row] = &[
             &[("VALUES (p_session_id) ON CONFLICT DO NOTHING;", "SELECT p_session_id WHERE false;")],
         ),
         test: "engine::closing::an_append_that_waited_for_a_close_is_refused_in_every_isolation_level",
+    },
+    Row {
+        name: "FailedMessageKept",
+        invariant: 4,
+        without: "a message that failed can not be acknowledged: its outcome says that it failed",
+        change: Sql(
+            "settle_sent",
+            &[("AND s.acked_at IS NULL;", "AND s.acked_at IS NULL AND false;")],
+        ),
+        test: "engine::acknowledging::an_event_that_is_not_acknowledged_is_sent_again_and_is_dead_lettered_in_the_end",
     },
     Row {
         name: "ClosedLaneKeepsItsVersion",
@@ -629,5 +639,22 @@ pub const ROWS: &[Row] = &[
             &[("WHERE l.lane_id = v_lane.lane_id;", "WHERE false;")],
         ),
         test: "engine::closing::a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once",
+    },
+    Row {
+        name: "AckWakesNobody",
+        invariant: 13,
+        without: "an acknowledgement gives its lane a ready entry",
+        change: Sql(
+            "ack_many",
+            &[("JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;", "JOIN lanekeeper.lane AS l ON false;")],
+        ),
+        test: "engine::acknowledging::the_next_event_is_sent_when_the_one_before_it_is_acknowledged",
+    },
+    Row {
+        name: "WaitWithoutEntry",
+        invariant: 13,
+        without: "a lane that waits for acknowledgements has an entry due at its time-out",
+        change: Sql("settle", &[("WHERE p_operations[o.i] IN (3, 5, 8);", "WHERE p_operations[o.i] IN (3, 5);")]),
+        test: "engine::acknowledging::an_event_that_is_not_acknowledged_is_sent_again_and_is_dead_lettered_in_the_end",
     },
 ];

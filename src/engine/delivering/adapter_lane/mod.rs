@@ -24,6 +24,7 @@
 //! large payload waits for its part of `worker.prefetch_bytes`, in the order of asking, separately from what is
 //! fetched ahead: one counter for both would make lanes wait for each other.
 
+mod acknowledged;
 mod context;
 mod limits;
 mod preview;
@@ -40,6 +41,7 @@ use tokio::time::{Instant, sleep};
 
 pub use self::context::LaneContext;
 use lanekeeper_core::adapter::{Adapter, Verdict};
+use lanekeeper_core::subscription::Acknowledge;
 use lanekeeper_fault::CrashPoint;
 
 use self::read::Unread;
@@ -82,6 +84,8 @@ pub struct Lane {
 enum Ending {
     /// Everything in it was passed.
     Passed,
+    /// The event was sent, and waits for its acknowledgement.
+    Sent,
     Stopped(Stop),
     /// Its reservation is at that time. A newer version may be delivered then instead of the fetched one.
     WaitsUntil(Instant),
@@ -114,7 +118,10 @@ async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
         unreachable!("routes of handlers are scanned elsewhere")
     };
     CrashPoint::Held.pass();
-    let progress = Progress::of(&claimed);
+    let mut progress = Progress::of(&claimed);
+    if route.subscription.ack == Acknowledge::Required {
+        progress = progress.requiring_acks(claimed.awaiting);
+    }
     let now = Instant::now();
     let mut runner = Runner {
         claimed,
@@ -124,6 +131,7 @@ async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
         slot,
         progress,
         queue_position: None,
+        is_ahead: false,
         delivered: 0,
         accepted: 0,
         filtered: 0,
@@ -144,6 +152,8 @@ struct Runner<'a> {
     progress: Progress,
     /// Its position in the queue of a limit.
     queue_position: Option<QueuePosition>,
+    /// The event that is being sent is not the head: earlier ones wait for their acknowledgements.
+    is_ahead: bool,
     /// Events passed in this holding.
     delivered: usize,
     /// Events that were accepted, and events that were filtered, since the last settlement.
@@ -185,8 +195,9 @@ impl Runner<'_> {
                 {
                     Stop::new(Operation::Yield)
                 }
-                Ending::Passed => Stop::new(Operation::Finish),
+                Ending::Passed | Ending::Sent => Stop::new(Operation::Finish),
             };
+            let stop = self.or_awaits(stop);
             match self.settle(stop).await {
                 Some(Reply {
                     settled: Settled::More,
@@ -211,6 +222,9 @@ impl Runner<'_> {
     }
 
     async fn deliver(&mut self, events: Vec<FetchedEvent>) -> Ending {
+        if self.progress.requires_acks() {
+            return Box::pin(self.deliver_acknowledged(events)).await;
+        }
         let previews = self.previews(&events).await;
         let steps = plan(&events, self.route.merging(&previews));
         let nothing_left = events.is_empty();
@@ -293,8 +307,8 @@ impl Runner<'_> {
             // The next holder uses the new version.
             return Ending::Stopped(Stop::new(Operation::Yield));
         }
-        let (seq, day) = (fetched.seq, fetched.day);
-        self.progress.begin_head(fetched.message_id);
+        let (seq, day, message_id) = (fetched.seq, fetched.day, fetched.message_id);
+        self.progress.begin_head(message_id);
         if let Some(judgement) = self.progress.exhaust_if_crashed(
             self.context.shared.settings.max_crashes,
             seq,
@@ -365,9 +379,15 @@ impl Runner<'_> {
         };
         // Before anything else: other lanes are about to send.
         let learned = self.adapter.learned();
-        let news = verdict != Verdict::Accepted || !self.context.limiter().all_is_well();
+        let is_taken = matches!(verdict, Verdict::Accepted | Verdict::Sent);
+        let news = !is_taken || !self.context.limiter().all_is_well();
         if news || !learned.is_empty() {
             Box::pin(self.report(learned, &verdict, &buckets, probe)).await;
+        }
+        let ack = self.route.subscription.ack;
+        let verdict = ack.of_answer(verdict, self.adapter.acknowledges());
+        if self.is_ahead {
+            return Box::pin(self.sent_ahead(seq, message_id, verdict)).await;
         }
         self.accepted += u64::from(verdict == Verdict::Accepted);
         let judgement = {
@@ -392,6 +412,7 @@ impl Runner<'_> {
     async fn ending(&self, judgement: Judgement) -> Ending {
         match judgement {
             Judgement::Passed => Ending::Passed,
+            Judgement::Sent => Ending::Sent,
             Judgement::Stopped(stop) => Ending::Stopped(stop),
             Judgement::Gone { reason, stop } => {
                 Box::pin(self.context.pause(&self.route.subscription, &reason)).await;

@@ -8,6 +8,7 @@ use futures_util::{FutureExt, poll};
 use lanekeeper_core::adapter::{Delivery, Verdict};
 use lanekeeper_core::event::Event;
 use lanekeeper_core::observed::{Cause, Observed};
+use lanekeeper_core::subscription::Acknowledge;
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::settle::Operation;
 use lanekeeper_telemetry::Tracing;
@@ -27,6 +28,7 @@ impl Runner<'_> {
             subscription: &self.route.subscription.name,
             attempt: self.progress.attempt(),
             requeued: self.progress.head_is_dead_letter(),
+            asks_ack: self.route.subscription.ack != Acknowledge::None,
             trace: None,
             observed: Some(&observed),
         };

@@ -114,6 +114,7 @@ impl Session<'_> {
             subscription: &subscription.name,
             attempt: progress.attempt(),
             requeued: progress.head_is_dead_letter(),
+            asks_ack: false,
             trace: None,
             observed: Some(&observed),
         };
@@ -265,7 +266,8 @@ fn failed() -> impl FnOnce(tokio_postgres::Error) -> StoreError {
 /// A handler has no subscription to pause: it does not answer 410.
 fn stop(judgement: Judgement) -> Option<Stop> {
     match judgement {
-        Judgement::Passed => None,
+        // A handler's effect is its acknowledgement.
+        Judgement::Passed | Judgement::Sent => None,
         Judgement::Stopped(stop) | Judgement::Gone { stop, .. } => Some(stop),
     }
 }

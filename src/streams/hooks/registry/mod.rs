@@ -61,9 +61,13 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use lanekeeper_core::adapter::Delivery;
-use lanekeeper_core::subscription::{Definition, Events, Exhaustion, Retry, Start, built_in};
+use lanekeeper_core::subscription::{
+    Acknowledge, Definition, Events, Exhaustion, Retry, Start, built_in,
+};
 use lanekeeper_engine::{Handler, HandlerError};
 use lanekeeper_postgres::registry;
 use lanekeeper_postgres::{ErrorClass, StoreError};
@@ -141,6 +145,9 @@ pub fn definition(retry: Retry) -> Definition {
         coalesce: true,
         concurrency: 64,
         history: false,
+        ack: Acknowledge::None,
+        ack_timeout: Duration::from_secs(30),
+        ack_window: 1,
         limits: Vec::new(),
         settings: serde_json::json!({}),
     }
