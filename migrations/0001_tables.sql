@@ -238,14 +238,14 @@ CREATE TABLE lanekeeper.session_tail (
 -- What a producer called by a name of its own: a dedupe key, or a message id that it chose.
 CREATE TABLE lanekeeper.dedupe (
     stream_id  int NOT NULL,
-    -- Whose key it is: see functions/caller/producer.sql.
+    -- Whose key it is: see functions/caller/producer.sql. The empty name for random message ids, which are everybody's.
     producer   text NOT NULL DEFAULT '',
     key        text NOT NULL,
     session_id bigint NOT NULL,
     seq        bigint NOT NULL,
     message_id uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (stream_id, key, producer),
+    PRIMARY KEY (stream_id, producer, key),
     CONSTRAINT key_is_bounded CHECK (octet_length(key) BETWEEN 1 AND 600)
 );
 CREATE INDEX dedupe_by_age ON lanekeeper.dedupe (created_at);

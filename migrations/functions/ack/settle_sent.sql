@@ -1,15 +1,14 @@
 -- Within a settlement: forgets messages that the cursor passed without an acknowledgement, which were exhausted or skipped,
 -- and deletes the entries of waits that ended before their time: there may be one for each message otherwise.
 -- p_ords are the ords of the lanes that were written.
--- Index: sent_of_lane; ready's primary key. Rows: those that go.
+-- Index: ready's primary key. Rows: those that go.
 CREATE OR REPLACE FUNCTION lanekeeper.settle_sent(
     p_lanes bigint[], p_cursors bigint[], p_routes int[], p_waits_ended timestamptz[], p_ords int[]
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 BEGIN
-    DELETE FROM lanekeeper.sent AS s USING unnest(p_ords) AS i
-    WHERE s.lane_id = p_lanes[i] AND s.seq <= p_cursors[i] AND s.acked_at IS NULL;
+    PERFORM lanekeeper.forget_sent(p_lanes[i], p_cursors[i]) FROM unnest(p_ords) AS i;
     IF cardinality(p_waits_ended) > 0 THEN
         DELETE FROM lanekeeper.ready AS r
         USING unnest(p_ords) AS i

@@ -157,8 +157,7 @@ BEGIN
         -- Only ids that the producer chose can come twice.
         IF v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL THEN
             SELECT k.message_id, k.seq INTO v_first_id, v_first_seq
-            FROM lanekeeper.remember_keys(enqueue.stream, v_session_id, message_id, v_given_id, enqueue.dedupe_key, seq,
-                                         enqueue.event_type, v_payload) AS k;
+            FROM lanekeeper.remember_keys(enqueue.stream, v_session_id, message_id, v_given_id, enqueue.dedupe_key, seq) AS k;
             IF v_first_seq IS NOT NULL THEN
                 message_id := v_first_id;
                 seq := v_first_seq;

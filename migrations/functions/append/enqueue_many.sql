@@ -132,6 +132,10 @@ BEGIN
                = (SELECT count(*) FROM unnest(v_ids) AS u (session_id) WHERE u.session_id IS NULL)
         INTO v_created;
     END LOOP;
+    -- Another transaction created some of them meanwhile: all are locked.
+    IF NOT v_created AND array_position(v_before, NULL) IS NOT NULL THEN
+        PERFORM lanekeeper.bound_append_locks(v_ids, 0);
+    END IF;
     -- Nobody sees a session that this transaction creates: whoever wants to create it too waits for the row.
     PERFORM pg_advisory_xact_lock(lanekeeper.append_lock(u.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))
     FROM unnest(v_ids, v_before) AS u (session_id, before)

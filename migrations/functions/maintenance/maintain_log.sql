@@ -37,6 +37,10 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     keys_forgotten := keys_forgotten + v_count;
 
+    -- Of workers that were gone when they reported.
+    DELETE FROM lanekeeper.subscription_report AS r
+    WHERE NOT EXISTS (SELECT FROM lanekeeper.worker AS w WHERE w.worker_id = r.worker_id);
+
     -- The oldest day, and no other: the drop's lock on the log lasts until the end of the transaction,
     -- and days must go in their order. The caller calls again while something was dropped.
     SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD')) INTO v_day

@@ -62,7 +62,7 @@ BEGIN
             SELECT e.day INTO v_progress.cursor_day FROM lanekeeper.event AS e
             WHERE e.session_id = v_lane.session_id AND e.seq = v_head AND e.day >= v_progress.cursor_day;
             v_progress.cursor := v_head;
-            DELETE FROM lanekeeper.sent AS s WHERE s.lane_id = p_lane_id AND s.seq <= v_head AND s.acked_at IS NULL;
+            PERFORM lanekeeper.forget_sent(p_lane_id, v_head);
             IF v_progress.sent <= v_head THEN
                 v_progress.sent := NULL;
                 v_progress.ack_due_at := NULL;

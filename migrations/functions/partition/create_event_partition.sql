@@ -2,8 +2,11 @@
 --
 -- Attaching takes SHARE UPDATE EXCLUSIVE on the log: appends and reads go on meanwhile. A producer's append may be the first
 -- of its day: what a session may set about new tables, and how it writes dates, is not the producer's to say.
+--
+-- SECURITY DEFINER, because workers may log in as members of the schema's owner: a partition must belong to the owner, or
+-- no other worker could drop it.
 CREATE OR REPLACE FUNCTION lanekeeper.create_event_partition(day date) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET default_tablespace = '' SET default_table_access_method = heap SET datestyle = ISO
 AS $$
 DECLARE

@@ -51,7 +51,7 @@ BEGIN
     END IF;
     -- Unacknowledged messages expire like those that were not sent.
     IF v_progress.sent IS NOT NULL THEN
-        DELETE FROM lanekeeper.sent AS s WHERE s.lane_id = p_lane_id AND s.seq <= p_seq AND s.acked_at IS NULL;
+        PERFORM lanekeeper.forget_sent(p_lane_id, p_seq);
     END IF;
     UPDATE lanekeeper.progress AS p
     SET version = p.version + 16, step = 0, cursor = greatest(p.cursor, p_seq), cursor_day = greatest(p.cursor_day, p_day),

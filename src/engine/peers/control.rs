@@ -144,7 +144,6 @@ async fn control(
                 holds_liveness = worker::hold_liveness(client, worker_id, LIVENESS_WITHIN).await?;
                 foreign_lock::note_liveness(client, shared, holds_liveness).await?;
             }
-            foreign_locks.look(client).await?;
             let beats = heartbeat_at <= now;
             if beats {
                 heartbeat_at = now + shared.settings.heartbeat;
@@ -166,9 +165,18 @@ async fn control(
             reload(client, shared, source, &mut refusals).await?;
             let limiter = &shared.delivering.limiter;
             let told = reports.now(&shared.claiming.routes(), &refusals, limiter);
-            reports.write(client, worker_id, told, beats).await?;
             end_abandoned(client, shared).await;
-            take_over(client, shared).await
+            take_over(client, shared).await?;
+            // For people: a failure is logged and costs no heartbeat and no takeover.
+            let reported = reports.write(client, worker_id, told, beats).await;
+            let looked = foreign_locks.look(client).await;
+            for error in [reported, looked].into_iter().filter_map(Result::err) {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "what people are told of this worker may be out of date"
+                );
+            }
+            Ok::<_, StoreError>(())
         })
         .await??;
         if retention_at <= now {

@@ -1,4 +1,8 @@
--- Purpose: enter a message before it is sent, again where it is sent again. Index: sent's primary key. Rows: one.
-INSERT INTO lanekeeper.sent AS s (message_id, lane_id, seq) VALUES ($1, $2, $3)
-ON CONFLICT (message_id, lane_id) DO UPDATE SET sent_at = excluded.sent_at
-RETURNING s.acked_at IS NOT NULL AS acked
+-- Purpose: enter a message before it is sent; where it is sent again, say whether it is acknowledged by now. A consumer's
+-- open transaction that acknowledges it is not waited for. Index: sent's primary key. Rows: one.
+WITH entered AS (
+    INSERT INTO lanekeeper.sent (message_id, lane_id, seq) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+)
+SELECT EXISTS (
+    SELECT FROM lanekeeper.sent AS s WHERE s.message_id = $1 AND s.lane_id = $2 AND s.acked_at IS NOT NULL
+) AS acked

@@ -21,8 +21,6 @@ use crate::StoreError;
 use super::write::{execute, put_stream};
 use super::{load, row};
 
-/// 16 bits 'LK', kind 7: see migrations/functions/lock/append_lock.sql.
-const APPLY_LOCK: i64 = 0x004C_4B07 << 40;
 /// Bounds the wait for another `apply`.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '30s'";
 
@@ -140,7 +138,7 @@ pub(super) async fn lock(transaction: &Transaction<'_>) -> Result<(), ApplyError
         .batch_execute(LOCK_TIMEOUT)
         .await
         .map_err(StoreError::on(operation))?;
-    match transaction.execute(LOCK, &[&APPLY_LOCK]).await {
+    match transaction.execute(LOCK, &[]).await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
             Err(ApplyError::Busy(error))

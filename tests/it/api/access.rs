@@ -331,5 +331,14 @@ async fn no_token_is_good_for_the_engines_own_stream_or_for_another_ones_keys() 
         assert_eq!(post(&other).await, 201, "{session}: keys of another");
     }
     assert_eq!(site.logged_events().await, 2 * (1 + 3 + 20));
+
+    // A stream that names its producers takes events of tokens that it names.
+    let named = "SELECT lanekeeper.set_producers('runs', ARRAY['token one'])";
+    site.plant.client.batch_execute(named).await.unwrap();
+    let taken = ask(&site, Method::POST, "runs", Some(&one)).await;
+    assert_eq!(taken.status, 201);
+    ask(&site, Method::POST, "runs", Some(&other))
+        .await
+        .assert_problem(403, "forbidden");
     assert!(site.worker.stop().await.success());
 }

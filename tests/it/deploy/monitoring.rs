@@ -24,6 +24,7 @@ enum Kind {
 fn kind(name: Name) -> Kind {
     let counters = [
         names::SETTLED,
+        names::CLAIMS_EMPTY,
         names::WAKE_UPS,
         names::TAKEN_OVER,
         names::CHARGED,

@@ -1,7 +1,5 @@
 //! C1 to C4, C12: an event that was sent is settled when it is acknowledged, and sent again when it is not.
 
-use std::time::Duration;
-
 use lanekeeper_adapters::fake::Fake;
 use lanekeeper_core::adapter::Verdict;
 use lanekeeper_postgres::sent::{self, Acked};
@@ -239,12 +237,41 @@ async fn an_acknowledgement_counts_from_its_commit_on_and_holds_nothing_up() {
         },
     )
     .await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    // Sent again at its time-out, as if nobody were about to acknowledge it.
+    wait_until(LIMIT, "the first is sent again", async || {
+        arrived(&bed).iter().filter(|seq| **seq == 1).count() > 2
+    })
+    .await;
     open.commit().await.unwrap();
     wait_until(LIMIT, "the next is sent", async || {
         arrived(&bed).contains(&2)
     })
     .await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_fails_while_a_transaction_that_acknowledges_it_stays_open() {
+    let bed = bed("required", 200, 1, 2).await;
+    let worker = bed.worker().await;
+    bed.enqueue_bulk(1, 2).await;
+    bed.fake.wait_for(1).await;
+    let first = message(&bed, 1).await;
+    let mut consumer = bed.db.connect().await;
+    let open = consumer.transaction().await.unwrap();
+    sent::ack_many(&open, &[first], None, None).await.unwrap();
+    wait_until(LIMIT, "the lane goes on", async || {
+        arrived(&bed).contains(&2)
+    })
+    .await;
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.dead_letter WHERE seq = 1")
+            .await,
+        1
+    );
+    open.rollback().await.unwrap();
+    assert_eq!(ack_seq(&bed, 2).await, Acked::Acked);
+    bed.drained().await;
     worker.stop().await;
 }
 

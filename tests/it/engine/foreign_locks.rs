@@ -32,6 +32,9 @@ async fn keys_that_can_be_guessed_stop_no_append_no_delivery_and_no_new_worker()
     let worker = bed.worker().await;
     bed.drained().await;
     bed.assert_exact(20, 1);
+    let database = [("DATABASE_URL", bed.db.url())];
+    let ran = run(&["apply", "-f", "-"], &database, "[stream.sensors]\n").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(worker.probe().is_ready(), Ok(()));
     worker.stop().await;
     drop(stranger);

@@ -197,7 +197,7 @@ async fn nobody_uses_up_another_producers_dedupe_key_or_message_id() {
     );
 
     let with_id = "SELECT seq, duplicate FROM lanekeeper.enqueue('runs', 's1', 'step', '{}',
-        message_id => '019c0000-0000-7000-8000-000000000001')";
+        message_id => '019c0000-0000-5000-8000-000000000001')";
     for (client, expected) in [
         (&attacker, (4, false)),
         (&victim, (5, false)),
@@ -257,6 +257,13 @@ fn sessions(first: i64, last: i64) -> String {
     )
 }
 
+/// How many sessions one transaction may lock.
+async fn most_locks(client: &Client) -> i64 {
+    let read = "SELECT greatest(1000, current_setting('max_locks_per_transaction')::bigint
+        * (current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int) / 4)";
+    client.query_one(read, &[]).await.unwrap().get(0)
+}
+
 const OWN_LOCKS: &str = "SELECT count(*) FROM pg_locks
     WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND mode = 'ExclusiveLock'";
 
@@ -265,11 +272,7 @@ async fn a_bulk_call_takes_no_lock_for_sessions_that_it_creates_and_a_bounded_nu
     let db = TestDb::new().await;
     let client = db.connect().await;
     let count = async |query: &str| -> i64 { client.query_one(query, &[]).await.unwrap().get(0) };
-    let most = count(
-        "SELECT greatest(1000, current_setting('max_locks_per_transaction')::bigint
-             * (current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int) / 4)",
-    )
-    .await;
+    let most = most_locks(&client).await;
     // A lock that another test or this server's maintenance holds is no session's.
     client.batch_execute("BEGIN").await.unwrap();
     assert_eq!(count(&sessions(1, most + 1)).await, most + 1);
@@ -336,37 +339,51 @@ async fn an_append_to_a_session_that_an_open_bulk_call_creates_waits_and_comes_b
     assert_eq!(appended.await.unwrap(), Ok((3, false)));
 }
 
+/// A hook that was killed before it took its call out of the spool, and a worker that sends the call again.
 #[tokio::test]
-async fn an_event_that_two_producers_send_is_appended_once_and_an_id_taken_by_another_event_keeps_none_out()
- {
+async fn an_event_with_a_random_message_id_that_two_producers_send_is_appended_once() {
     let db = TestDb::new().await;
     let role = Role::producer(&db, "a").await;
     let (owner, producer) = (db.connect().await, role.connect().await);
-    let id = uuid::Uuid::now_v7();
-    let enqueue = async |client: &Client, session: &str, payload: &str| {
+    let enqueue = async |client: &Client, id: uuid::Uuid, session: &str| {
         let statement = "SELECT seq, duplicate
-            FROM lanekeeper.enqueue('hooks', $1, 'agent_stop', $2::text::jsonb, message_id => $3)";
-        refusal(
-            client
-                .query_one(statement, &[&session, &payload, &id])
-                .await
-                .map(|row| (row.get(0), row.get(1))),
-        )
+            FROM lanekeeper.enqueue('hooks', $1, 'agent_stop', '{}', message_id => $2)";
+        let row = client.query_one(statement, &[&session, &id]).await;
+        refusal(row.map(|row| (row.get(0), row.get(1))))
     };
-    // A hook that was killed before it took its call out of the spool, and a worker that sends the call again.
-    assert_eq!(enqueue(&producer, "s1", "{}").await, Ok((1, false)));
-    assert_eq!(enqueue(&owner, "s1", "{}").await, Ok((1, true)));
-    assert_eq!(enqueue(&owner, "s1", "{}").await, Ok((1, true)));
-    assert_eq!(enqueue(&producer, "s1", "{}").await, Ok((1, true)));
-    // Somebody else's event with that id.
-    assert_eq!(
-        enqueue(&owner, "s1", r#"{"other": 1}"#).await,
-        Ok((2, false))
-    );
-    assert_eq!(
-        enqueue(&owner, "s1", r#"{"other": 1}"#).await,
-        Ok((2, true))
-    );
+    let first = uuid::Uuid::now_v7();
+    assert_eq!(enqueue(&producer, first, "s1").await, Ok((1, false)));
+    assert_eq!(enqueue(&owner, first, "s1").await, Ok((1, true)));
+    let second = uuid::Uuid::new_v4();
+    assert_eq!(enqueue(&owner, second, "s1").await, Ok((2, false)));
+    assert_eq!(enqueue(&producer, second, "s1").await, Ok((2, true)));
+    // Who has read an id cannot give it to an event of another session: receivers would drop the first.
+    assert_eq!(enqueue(&producer, second, "s2").await, Ok((2, true)));
     drop(producer);
     role.drop_role(&db).await;
+}
+
+/// Two clients, or one that tries again while its first call still runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_call_that_another_one_overtakes_is_bounded_like_any_other() {
+    let db = TestDb::new().await;
+    let (first, second, watch) = (
+        db.connect().await,
+        db.connect().await,
+        db.connect().await,
+    );
+    let most = most_locks(&watch).await;
+    first.batch_execute("BEGIN").await.unwrap();
+    first.batch_execute(&sessions(1, 1)).await.unwrap();
+    let call = sessions(1, most + 1);
+    let calling = tokio::spawn(async move { refusal(second.batch_execute(&call).await) });
+    let waits = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    crate::support::wait_until(std::time::Duration::from_secs(60), "it waits", async || {
+        watch.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
+    first.batch_execute("COMMIT").await.unwrap();
+    let said = calling.await.unwrap().unwrap_err();
+    assert!(said.starts_with("LK006: "), "{said}");
 }

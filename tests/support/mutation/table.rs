@@ -262,8 +262,8 @@ pub const ROWS: &[Row] = &[
         invariant: 4,
         without: "a message that failed can not be acknowledged: its outcome says that it failed",
         change: Sql(
-            "settle_sent",
-            &[("AND s.acked_at IS NULL;", "AND s.acked_at IS NULL AND false;")],
+            "forget_sent",
+            &[("AND x.acked_at IS NULL", "AND x.acked_at IS NULL AND false")],
         ),
         test: "engine::acknowledging::an_event_that_is_not_acknowledged_is_sent_again_and_is_dead_lettered_in_the_end",
     },
