@@ -12,7 +12,7 @@ use crate::scenario::{Mutation, Scenario};
 use crate::state::{CURRENT, Due, GONE, Hold, LANES, Phase, State, Wish, bit};
 use crate::step::{Step, is_free};
 
-/// The first due token that the worker's walk would see.
+/// The first due ready entry that the worker's scan would see.
 fn due_token(state: &State, w: usize, lane: usize) -> Option<u8> {
     let tokens = &state.database.lanes[lane].tokens;
     let place = tokens

@@ -49,7 +49,7 @@ pub enum Mutation {
     // lanekeeper.claim
     /// A claim does not look again, under the lane's lock, whether the token is still there.
     GoneTokensAreTaken,
-    /// Progress is read with the snapshot of the walk.
+    /// Progress is read with the snapshot of the scan.
     ProgressOfWalkSnapshot,
     /// Lanes that the connection holds are not passed over.
     HeldLanesAreWalked,
@@ -95,7 +95,7 @@ pub enum Mutation {
     /// Connections of an earlier epoch are charged too.
     TakeoverIgnoresEpoch,
     // waking
-    /// The walk never starts from the beginning.
+    /// No scan starts from the beginning.
     NoFullWalk,
     /// An idle worker looks again only when something wakes it.
     NoPoll,
@@ -134,7 +134,7 @@ pub struct Scenario {
     /// Idle workers sleep, and are woken by the doorbell, timers and polls. Otherwise they may look
     /// at any time, which is the same and more.
     pub doorbell: bool,
-    /// Walks start at a bound.
+    /// Scans start at a scan start.
     pub bounds: bool,
     /// Statements that a lock makes equal to one step are steps of their own.
     pub fine: bool,

@@ -194,7 +194,7 @@ pub fn doorbell() -> Scenario {
     })
 }
 
-/// Walks start at a bound that passes tokens which are not committed yet.
+/// Scans start behind ready entries that are not committed yet.
 pub fn bounds() -> Scenario {
     Scenario::new(&[committed(&[0]), committed(&[0]), committed(&[1])]).with(|it| it.bounds = true)
 }

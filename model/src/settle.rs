@@ -165,7 +165,7 @@ pub fn settle(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {
         match hold.wish {
             Wish::Retry => {
                 replace(state, w, lane, Due::Retry);
-                // `Walks::expect`: only for a head that failed.
+                // The connection scans again when the retry is due, only for a head that failed.
                 state.workers[w].timer |= changed;
             }
             Wish::Park | Wish::Discard => state.delete_token(lane, hold.token),
@@ -182,7 +182,7 @@ pub fn yield_lane(scenario: &Scenario, state: &mut State, w: usize, lane: usize)
     state.budget.yields -= 1;
     if write(scenario, state, w, lane) {
         replace(state, w, lane, Due::Now);
-        // `Walks::expect`: now.
+        // The connection scans again at once.
         state.workers[w].asleep = false;
     }
     let_go(state, w, lane);

@@ -191,7 +191,7 @@ pub struct Hold {
     pub busy: bool,
     /// Trust is gone; one request is still on its way.
     pub late: bool,
-    /// It was read by a walk whose snapshot is older than the lane's lock (mutations only).
+    /// It was read by a scan whose snapshot is older than the lane's lock (mutations only).
     pub stale: bool,
 }
 

@@ -42,8 +42,8 @@ pub enum Step {
     /// `pg_advisory_xact_lock(append_lock(…))` is granted, and the next statement reads the newest
     /// seq, which nobody can change in between, and looks whether some lane may be idle.
     AppendLock(usize),
-    /// The event is inserted; and where some lane may be idle, a token for each that is by the progress
-    /// that this statement sees.
+    /// The event is inserted; and where some lane may be idle, a ready entry for each lane that
+    /// is idle by the progress that this statement sees.
     Append(usize),
     /// `lanekeeper.ring`: the probe of the doorbell.
     Ring(usize),
@@ -54,18 +54,20 @@ pub enum Step {
     RollBack(usize),
 
     // ── Lane connections: src/engine/claiming/claimer/mod.rs, lanekeeper.claim ────────────────────────────────
-    /// The walk's snapshot, where a mutation makes it matter.
+    /// The scan's statement takes its snapshot. A step only if a mutation makes the snapshot matter.
     WalkSnapshot(usize),
-    /// The walk of `lanekeeper.claim` takes the locks of these lanes (as bits) with a due token each,
-    /// and its second statement reads their progress and records the claim.
+    /// The scan of `lanekeeper.claim` takes the locks of these lanes (as bits), which have a due ready entry each; its
+    /// second statement reads their progress and records the claim.
     Claim(usize, u8),
-    /// The second statement, where it is a step of its own.
+    /// The second statement, if it is a separate step.
     Read(usize),
-    /// `store::fetch::fetch`: the events behind the cursor.
+    /// `fetch` in `src/postgres/fetch.rs`: the events after the cursor.
     Fetch(usize, usize),
-    /// `Walks::start` with bounds: whatever is not committed yet falls behind the worker's bound.
+    /// `plan` in `src/engine/claiming/scan.rs`, with scan starts: whatever is not committed yet falls behind the
+    /// worker's scan start.
     WalkPast(usize),
-    /// A look behind the bounds (`engine::behind`), or `Walks::start` from the beginning: about once a second.
+    /// The backstop scan (`src/engine/claiming/backstop.rs`), or a claim's scan from the beginning: about once a
+    /// second.
     FullWalk(usize),
 
     // ── Lane tasks: src/engine/delivering/adapter_lane/mod.rs ───────────────────────────────────────────────────────────
@@ -84,33 +86,33 @@ pub enum Step {
     /// `Operation::Finish`, second statement: its snapshot, taken after the lock, and what it shows of
     /// the log.
     Look(usize, usize),
-    /// `Operation::Finish`: the compare-and-set, the token, and the commit.
+    /// `Operation::Finish`: the compare-and-set, the ready entry, and the commit.
     Decide(usize, usize),
     /// `Operation::Yield`.
     Yield(usize, usize),
-    /// Retry, Park, Discard or Release, as the lane's task asked: compare-and-set, tokens, commit.
+    /// Retry, Park, Discard or Release, as the lane's task asked: compare-and-set, ready entries, commit.
     Settle(usize, usize),
     /// `sql/unlock.sql`, or the connection's next claim: the lane's lock, and the claim's row if nothing of it is held any more.
     Unlock(usize, usize),
     /// The deletion of the claim's row, where it is a step of its own.
     Forget(usize, usize),
-    /// `lanekeeper.record_in_flight`: the token is replaced by one due at the lock time-out.
+    /// `lanekeeper.record_in_flight`: the ready entry is replaced by one that is due at the lock time-out.
     Mark(usize, usize),
 
     // ── Time ─────────────────────────────────────────────────────────────────────────────────────
     /// The lane's retry becomes due.
     RetryDue(usize),
-    /// The lane's marked token becomes due.
+    /// The lane's in-flight record becomes due.
     TimeOutDue(usize),
 
     // ── Waking: src/engine/waking/listener.rs, src/engine/claiming/scan.rs ───────────────────────────────────────────
     /// A claim took nothing: `Idle::enter`.
     Doze(usize),
-    /// `Walks::next_at` has come.
+    /// The time `next_at` of the next scan has come (`src/engine/claiming/scan.rs`).
     Poll(usize),
-    /// `wake::take`: the idle worker queues for the doorbell.
+    /// The idle worker queues for the doorbell (`src/engine/waking/doorbell.rs`).
     QueueForBell(usize),
-    /// The doorbell is granted, and the worker looks once.
+    /// The doorbell is granted, and the worker scans once.
     GrantBell(usize),
     /// A busy worker gives it up, or leaves the queue once granted.
     GiveBell(usize),
@@ -122,7 +124,7 @@ pub enum Step {
     Restart(usize),
     /// The lane connection is cut, or its backend ended.
     Cut(usize),
-    /// `Trust::lose`, where it comes late.
+    /// The worker notices the loss of its connection late (`src/engine/peers/lock_validity.rs`).
     Notice(usize),
     /// SIGSTOP.
     Freeze(usize),

@@ -1,9 +1,8 @@
-//! The worker's own file descriptors: where they run out, no destination is to blame.
+//! The worker's file descriptors. A delivery that fails for lack of one does not count as a failure of its destination.
 //!
-//! A hanging destination keeps connections open. If the process has no descriptor left for the next one, every
-//! other destination seems to fail: attempts would be counted, and circuits opened, for a want of the worker. So a
-//! worker raises its limit as far as it may, and a delivery that fails for this reason was not sent
-//! ([`Verdict::NotSent`]).
+//! A hanging destination keeps connections open. If the process then has no descriptor left, deliveries to every other
+//! destination fail, which would count attempts and open circuits although the worker is the cause. So a worker raises
+//! its limit as far as it may, and a delivery that fails for this reason counts as not sent ([`Verdict::NotSent`]).
 
 use std::error::Error;
 use std::fs::File;
@@ -61,8 +60,8 @@ pub(crate) fn restore_limit(program: Pid) {
     let _ = program;
 }
 
-/// The verdict of a delivery that failed with this error before anything was sent: the destination's trouble, told
-/// as `reason`, or this process's own.
+/// The verdict of a delivery that failed with this error before anything was sent. `reason` describes a failure of the
+/// destination; for lack of descriptors, the verdict is that the event was not sent.
 pub(crate) fn unsent(error: &(dyn Error + 'static), reason: String) -> Verdict {
     if !is_own(error) {
         return Verdict::retry(reason);

@@ -1,10 +1,10 @@
 //! Discord: a webhook of a channel, or a bot (API v10).
 //!
-//! A webhook's URL is its secret; `?wait=true` makes Discord say what the message is called. A bot may speak in
-//! any channel it is in, answer messages and show that it types. Nobody is ever pinged, whatever the text says.
+//! A webhook's URL is its secret; `?wait=true` makes Discord return the message's id. A bot may write in any channel
+//! that it is in, answer messages and show a typing indicator. No message pings anybody, whatever its text.
 //!
-//! Discord's own limits are told with each answer and are not to be written down here: what stands below is
-//! what is assumed until it has told.
+//! Discord sends its limits with each answer and asks clients not to hard-code them. The rates below apply until the
+//! first answer.
 
 mod answer;
 

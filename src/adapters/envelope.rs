@@ -1,7 +1,7 @@
 //! The JSON body that every destination receives.
 //!
-//! The payload is copied into it as the text that Postgres returned, unparsed: its bytes, its
-//! nesting and its numbers arrive as they are stored.
+//! It contains the payload as the text that Postgres returned, without parsing it, so its bytes, nesting and numbers
+//! arrive as they are stored.
 
 use jiff::Timestamp;
 use lanekeeper_core::adapter::Delivery;

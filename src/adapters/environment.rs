@@ -1,5 +1,5 @@
-//! What an adapter may take from the process that runs it: secrets by name, and what the operator
-//! allows. Subscriptions live in the database and name their secrets only; the values never do.
+//! What an adapter may use of its process: secrets by name, and what the operator allows. Subscriptions in the database
+//! contain only the names of their secrets, never the values.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,8 +31,8 @@ pub(super) struct Mark {
     stamp: Option<Stamp>,
 }
 
-/// What tells one content of a path from the next: a file that replaced another has another inode, one that was
-/// written to another time. `None`: there is none that may be looked at.
+/// What distinguishes the contents that a path has over time: a file that replaced another has another inode, one that
+/// was written to another time. `None`: there is none that may be looked at.
 type Stamp = (u64, u64, u64, [i64; 4]);
 
 impl Mark {

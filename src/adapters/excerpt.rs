@@ -1,5 +1,5 @@
-//! Text of foreign origin made fit for an error column, a log line and a terminal, and freed of e-mail addresses:
-//! programs and servers like to repeat what they were handed.
+//! Makes foreign text fit for an error column, a log line and a terminal, and removes e-mail addresses. Programs and
+//! servers often repeat their input.
 
 use lanekeeper_core::redact::{REPLACEMENT, redact};
 

@@ -1,8 +1,7 @@
-//! A destination for tests: it records what arrives, answers as told and can be made to wait.
+//! A destination for tests: it records deliveries, gives the answers that the test sets, and can wait.
 //!
-//! It keeps every promise of the adapter trait (it runs through the conformance suite), so that a
-//! test of the engine may trust it. It is part of the library for the tests of programs that embed
-//! the engine; no subscription can name it.
+//! It passes the conformance suite of adapters, so tests of the engine can rely on it. It is in the library for the
+//! tests of programs that embed the engine. No subscription can name it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

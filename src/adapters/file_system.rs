@@ -1,8 +1,9 @@
-//! Asking a file system that may not answer: a mounted secret's file on a network that is down.
+//! Reads files from a file system that may not answer, such as a secret's file on a network mount that is down.
 //!
-//! A file is asked for by one thread at a time, and whoever asks waits for a second at the most, for those
-//! before it too. What did not answer is not asked again until it has: it costs one thread, and no caller more
-//! than its wait. While some file does not answer the wait for others is shorter: a mount has many files.
+//! One thread at a time reads a file. A caller waits one second at most, including the wait for callers before it. A
+//! file that did not answer is not read again until its first read has returned. So it costs one thread, and each
+//! caller at most that second. While one file does not answer, callers wait less for other files, because a mount that
+//! is down often has many files.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,10 +12,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 const WITHIN: Duration = Duration::from_secs(1);
-/// For a file beside one that does not answer.
+/// The wait for a file while another one does not answer.
 const WITHIN_BESIDE: Duration = Duration::from_millis(100);
 
-/// Since when each file that is being asked for is.
+/// The files that are being read, each with the start of its read.
 #[derive(Default)]
 struct Asked {
     since: Mutex<Option<HashMap<PathBuf, Instant>>>,

@@ -1,5 +1,5 @@
-//! HTTP as all adapters speak it: no redirects, no proxies, public addresses only unless the operator allows
-//! others, certificates verified, every body read to a bound.
+//! The HTTP client of all adapters: no redirects, no proxies, only public addresses unless the operator allows others,
+//! verified certificates, and a limit on every body that is read.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;

@@ -1,7 +1,6 @@
-//! What speaks to destinations.
+//! The adapters: the code that delivers to destinations.
 //!
-//! Each implements [`Adapter`](lanekeeper_core::adapter::Adapter), which says what a destination is handed and
-//! may answer.
+//! Each implements [`Adapter`](lanekeeper_core::adapter::Adapter), which defines what an adapter gets and answers.
 //!
 //! [`build`] makes the adapter that a subscription names; [`check`] judges its settings without
 //! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same

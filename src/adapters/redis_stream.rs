@@ -1,8 +1,8 @@
-//! Events as entries of a Redis stream: `XADD`, one entry an event.
+//! Appends events to a Redis stream: one `XADD`, and so one entry, for each event.
 //!
-//! An entry has the body that a webhook gets, in the field `event`, and beside it what a consumer may want
-//! without reading it: `id`, `stream`, `session`, `seq`, `type`, `attempt`, and `traceparent` and `tracestate`
-//! where there are any. A delivery whose answer was lost comes again: consumers drop it by `id`.
+//! An entry has the body that a webhook gets in the field `event`, and fields that a consumer can use without parsing
+//! it: `id`, `stream`, `session`, `seq`, `type`, `attempt`, and `traceparent` and `tracestate` where there are any. A
+//! delivery whose answer was lost comes again: consumers drop it by `id`.
 //!
 //! One connection for all lanes, made when it is needed and made anew after it failed.
 

@@ -1,4 +1,4 @@
-//! The adapters by the names that subscriptions give them.
+//! The adapter factory: builds and checks the adapter that a subscription names.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub const KINDS: &[&str] = &[
     "webhook",
 ];
 
-/// With the secrets of now.
+/// Builds an adapter with the secrets that are in force now.
 pub(super) fn build_once(
     kind: &str,
     subscription: &str,
@@ -40,7 +40,8 @@ pub(super) fn build_once(
     })
 }
 
-/// Whether an adapter edits what it sent, so that of the versions that wait the newest is enough.
+/// Whether an adapter edits messages that it sent. If several versions of a message wait, it then needs only the
+/// newest.
 pub fn shows_progress(kind: &str) -> bool {
     matches!(kind, "discord" | "slack" | "telegram")
 }
@@ -50,8 +51,8 @@ pub fn acknowledges(kind: &str) -> bool {
     kind == "webhook"
 }
 
-/// The rates by which a subscription goes and which others share that send with the same secret. None where it
-/// cannot be built.
+/// The platform's rate limits for a subscription, which all subscriptions with the same secret share. Empty if the
+/// settings are invalid.
 pub fn platform_rates(kind: &str, settings: &Value) -> Vec<PlatformRate> {
     let rates = match kind {
         "discord" => discord::rates(settings),
@@ -62,7 +63,7 @@ pub fn platform_rates(kind: &str, settings: &Value) -> Vec<PlatformRate> {
     rates.unwrap_or_default()
 }
 
-/// Judges settings without building anything: no secret is read, no name resolved.
+/// Checks settings without building the adapter: reads no secret and resolves no name.
 pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
     match kind {
         "discord" => discord::check(settings),
@@ -85,6 +86,8 @@ fn unknown(kind: &str) -> SettingsError {
 
 #[cfg(test)]
 mod tests {
+    use lanekeeper_core::subscription::limit::destination;
+    use lanekeeper_core::subscription::{Definition, Events, Start, StreamDefinition};
     use serde_json::json;
 
     use super::*;
@@ -94,11 +97,24 @@ mod tests {
         check(kind, &settings).unwrap_err().to_string()
     }
 
-    #[test]
-    fn every_kind_can_be_built_from_its_smallest_settings() {
-        let environment =
-            Environment::with_variables(false, [("TOKEN", "1:a"), ("REDIS", "redis://cache")]);
-        for (kind, settings) in [
+    fn definition(adapter: &str, settings: Value) -> Definition {
+        Definition {
+            stream: "runs".to_owned(),
+            adapter: adapter.to_owned(),
+            events: Events::All,
+            start: Start::Latest,
+            retry: StreamDefinition::default().retry,
+            coalesce: false,
+            concurrency: 1,
+            history: false,
+            limits: Vec::new(),
+            settings,
+        }
+    }
+
+    /// Each kind with the fewest settings that it takes.
+    fn smallest_settings() -> [(&'static str, Value); 7] {
+        [
             ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
             ("exec", json!({"command": ["true"]})),
             ("redis_stream", json!({"url_env": "REDIS"})),
@@ -106,14 +122,38 @@ mod tests {
             ("stdout", json!({})),
             ("telegram", json!({"token_env": "TOKEN", "chat": "1"})),
             ("webhook", json!({"url": "http://example.com/"})),
-        ] {
-            assert!(KINDS.contains(&kind));
+        ]
+    }
+
+    #[test]
+    fn every_kind_can_be_built_from_its_smallest_settings() {
+        let environment =
+            Environment::with_variables(false, [("TOKEN", "1:a"), ("REDIS", "redis://cache")]);
+        for (kind, settings) in smallest_settings() {
             check(kind, &settings).unwrap();
             let adapter = build(kind, "audit", &settings, &environment).unwrap();
             assert_eq!(adapter.shows_progress(), shows_progress(kind), "{kind}");
             assert_eq!(adapter.acknowledges(), acknowledges(kind), "{kind}");
         }
-        assert_eq!(KINDS.len(), 7, "a new adapter belongs into this test");
+        let tested: Vec<&str> = smallest_settings().map(|(kind, _)| kind).into();
+        assert_eq!(KINDS, tested, "a new adapter belongs into this test");
+    }
+
+    #[test]
+    fn every_kind_but_stdout_names_its_target_in_its_destination() {
+        for (kind, settings) in smallest_settings() {
+            let circuit = destination(kind, &settings);
+            let shown = definition(kind, settings).destination();
+            let is_bare = kind == "stdout";
+            for name in [circuit, shown] {
+                assert!(name.starts_with(kind), "{name}");
+                assert_eq!(
+                    name == kind,
+                    is_bare,
+                    "{name}: without its target, all subscriptions of {kind} share one circuit"
+                );
+            }
+        }
     }
 
     #[test]

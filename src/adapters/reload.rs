@@ -1,13 +1,12 @@
-//! An adapter that is built anew when a file that its secrets were read from is replaced.
+//! An adapter that is rebuilt when a file with one of its secrets is replaced.
 //!
-//! Before a delivery, once a second at the most, the files are looked at; where one is another than it was, the
-//! whole adapter is built as when the subscription came, and takes the place of the old one. Deliveries that are
-//! under way end with what they began with. A build that fails changes nothing: the log says why, once for each
-//! reason, and it is tried again a second later. So a file that is half written, empty or away for a moment costs
-//! no delivery. One whose file system does not answer holds up deliveries for a second when that is first noticed,
-//! and none after that until it answers.
+//! Before a delivery, but at most once a second, it checks the files. If one has changed, it builds a new adapter from
+//! the same settings and uses it from then on. Deliveries that run meanwhile end with the old one. If the build fails,
+//! the old adapter stays in use: the log says why, once for each reason, and the next attempt follows a second later.
+//! So a file that is half written, empty or missing for a moment costs no delivery. If a file system does not answer,
+//! deliveries wait one second when that is first noticed, and no longer wait until it answers again.
 //!
-//! What an adapter keeps in its own memory goes with it, as with every change of a subscription.
+//! A rebuilt adapter loses what the old one kept in memory, as with every change of a subscription.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -24,14 +23,13 @@ use uuid::Uuid;
 use super::environment::Mark;
 use super::{Environment, SettingsError, registry};
 
-/// Between two looks at the files.
+/// The time between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Builds the adapter of one subscription, reading its secrets; those that stand in files are read again when
-/// the files were replaced.
+/// Builds the adapter of one subscription and reads its secrets. Secrets in files are read again when their file is
+/// replaced.
 ///
-/// `settings` is the subscription's table without what belongs to the engine; durations are in
-/// milliseconds.
+/// `settings` is the subscription's table without the keys of the engine; durations are in milliseconds.
 pub fn build(
     kind: &str,
     subscription: &str,
@@ -51,7 +49,7 @@ pub fn build(
     })
 }
 
-/// What an adapter is built from.
+/// The input of a build, kept for the next one.
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) kind: String,
@@ -62,7 +60,7 @@ pub(super) struct Plan {
 
 pub(super) struct Built {
     pub(super) adapter: Arc<dyn Adapter>,
-    /// The files that it has secrets of, as they were before they were read.
+    /// The state of each file with a secret, taken before the file was read.
     pub(super) marks: Vec<Mark>,
 }
 
@@ -87,11 +85,11 @@ pub(super) struct Reloading {
 
 struct Seen {
     marks: Vec<Mark>,
-    /// Why what the files hold now is not used, as it was said.
+    /// The reason, as logged, why the files' present content is not used.
     trouble: Option<String>,
 }
 
-/// What came of a look.
+/// The result of a check.
 enum Found {
     Unchanged,
     Renewed(Built),
@@ -123,8 +121,8 @@ impl Reloading {
         looked_at.elapsed() >= LOOK_EVERY
     }
 
-    /// Looks at the files where that is due. Who comes meanwhile waits: after a long silence the first
-    /// deliveries must not go out with what was replaced during it.
+    /// Checks the files if a check is due. Deliveries that begin meanwhile wait for it: after a long pause, the first
+    /// deliveries must not use a secret that was replaced during the pause.
     async fn renew(&self) {
         if !self.is_due() {
             return;
@@ -134,7 +132,7 @@ impl Reloading {
             return;
         }
         let (plan, marks) = (self.plan.clone(), seen.marks.clone());
-        // It ends: what asks for files waits a second for each at the most.
+        // This ends, because a read waits at most one second for each file.
         let found = tokio::task::spawn_blocking(move || look(&plan, &marks)).await;
         let subscription = &*self.plan.subscription;
         match found {
@@ -173,7 +171,7 @@ impl Seen {
     }
 }
 
-/// Asks for no file behind one that was replaced or does not answer.
+/// Whether no file has changed. Stops at the first file that has changed or does not answer.
 fn all_stand(marks: &[Mark]) -> std::io::Result<bool> {
     marks
         .iter()
@@ -192,7 +190,7 @@ fn look(plan: &Plan, marks: &[Mark]) -> Found {
     }
 }
 
-/// An error in one line; none of these repeats a secret.
+/// An error with its causes in one line. None of them contains a secret.
 fn causes(error: &SettingsError) -> String {
     let chain = std::iter::successors(error.source(), |cause| (*cause).source());
     chain.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))

@@ -22,7 +22,7 @@ pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
     Some(pause.clamp(SHORTEST, LONGEST))
 }
 
-/// The destination's own clock where it tells it: the date it names was made with that clock.
+/// The destination's clock, if it sends a Date header: its Retry-After date comes from that clock.
 fn now(headers: &HeaderMap) -> SystemTime {
     headers
         .get(DATE)

@@ -1,7 +1,7 @@
-//! Reading an adapter's settings, and saying what is wrong with them.
+//! Reads an adapter's settings, and reports what is wrong with them.
 //!
-//! Every mistake is found at `apply` already and named by its key; values are not repeated, since
-//! a URL may carry a credential.
+//! `apply` already finds every mistake and names its key. Errors do not repeat values, because a URL may contain a
+//! credential.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Events as JSON lines on the worker's standard output.
+//! Writes events as JSON lines to the worker's standard output.
 //!
 //! One thread owns the output and writes line after line: lines of several lanes never mix, a
 //! delivery that is dropped half-way tears no line, and a consumer that stops reading blocks that

@@ -1,10 +1,9 @@
 //! Which addresses a webhook may reach: public ones, and those private ones that the operator allows.
 //!
 //! A subscription's URL must not become a way into the network that the worker runs in: cloud
-//! metadata, databases, other tenants. The judgement falls on the address that is about to be
-//! connected to, after resolution, so that a name that changes its answer between check and use
-//! (DNS rebinding) gains nothing. A URL whose host is an address never meets the resolver; it is
-//! judged when the adapter is built.
+//! metadata, databases, other tenants. The filter checks the address of the
+//! connection itself, after name resolution, so a name whose address changes between check and use (DNS rebinding)
+//! gains nothing. A URL whose host is an address needs no resolution, so it is checked when the adapter is built.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Events as signed HTTP POST requests (Standard Webhooks).
+//! Sends events as signed HTTP POST requests (Standard Webhooks).
 //!
-//! Proxies from the environment are not used: the target filter judges the address that is
-//! connected to, which would be the proxy's. An https target is verified against the system's
+//! Proxies from the environment are not used: the target filter checks the address of the connection, which would be
+//! the proxy's. An https target is verified against the system's
 //! certificates (or `SSL_CERT_FILE`, `SSL_CERT_DIR`). Paths and queries of webhook URLs are often
 //! credentials, so errors name the origin only.
 
@@ -120,7 +120,7 @@ impl Webhook {
     }
 }
 
-/// What came of one request.
+/// The result of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// `None`: there was no answer.
@@ -153,7 +153,7 @@ impl Adapter for Webhook {
 }
 
 impl Webhook {
-    /// Delivers one event, and tells the status of the answer too.
+    /// Delivers one event, and also returns the status of the answer.
     pub async fn post(&self, delivery: &Delivery<'_>) -> Attempt {
         let deadline = Instant::now() + self.timeout;
         let body = envelope::body(delivery);

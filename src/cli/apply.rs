@@ -1,5 +1,5 @@
-//! `lanekeeper apply`: brings the subscriptions to what a file says, prints the difference, and says what the running
-//! workers refuse of it.
+//! `lanekeeper apply`: changes the subscriptions to what a file says, prints the changes, and warns if running workers
+//! refuse one.
 
 mod refusal;
 

@@ -1,5 +1,5 @@
-//! `lanekeeper breaker`: the destinations that are left alone because they fail, as the workers report them, and as Redis
-//! has them where there is one.
+//! `lanekeeper breaker`: the destinations with failures or an open circuit, from the workers' reports, and from Redis
+//! if there is one.
 
 mod row;
 

@@ -1,4 +1,4 @@
-//! `lanekeeper config`: what took effect, and where it came from.
+//! `lanekeeper config`: the settings that are in force, and the source of each.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Where events go and commands connect to, and how what goes wrong there ends a command.
+//! Decides which database or worker a command connects to, and how a connection error ends the command.
 
 use lanekeeper_config::Config;
 use lanekeeper_core::toml_file::nearest;

@@ -1,4 +1,4 @@
-//! How commands say whether a subscription is delivered, as the workers reported it.
+//! The words for whether a subscription is delivered, from the workers' reports.
 
 use std::time::Duration;
 

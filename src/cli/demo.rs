@@ -6,9 +6,9 @@
 //!                                                                  └──────── compared at the end ◄────────────┘
 //! ```
 //!
-//! Everything is a real process of this program, and a worker is killed in the middle. It ends with 0 where every event
-//! that is due arrived once and in order, and leaves nothing behind. `--keep` starts the same in the background, shows
-//! what it says, and leaves it running.
+//! Every part is a real process of this program, and one worker is killed in the middle. The exit code is 0 if every
+//! expected event arrived once and in order. The demo leaves nothing behind. With `--keep`, it runs in the background,
+//! shows its output, and stays running.
 
 mod feed;
 mod input;

@@ -1,7 +1,7 @@
-//! `lanekeeper dev`: everything on one machine, on a private PostgreSQL.
+//! `lanekeeper dev`: runs everything on one machine, with a private PostgreSQL.
 //!
-//! Without a command it serves until it is told to stop. With one (`dev -- COMMAND …`) it is a
-//! wrapper: the command sees the private server as its database, and its exit code is ours.
+//! Without a command, it serves until it is asked to stop. With a command (`dev -- COMMAND …`), it runs the command
+//! with the private server as its database, and exits with the command's exit code.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

@@ -1,16 +1,16 @@
-//! `lanekeeper doctor`: looks at everything that delivery depends on, and says what to do.
+//! `lanekeeper doctor`: checks everything that delivery depends on, and says what to do.
 //!
-//! Changes nothing. What it finds is judged by pure functions over facts: `server`, `capacity`, `delivery`, `report`,
-//! `lanes`, `agents`, `redis` and `spool`, a topic each. Whether a subscription is delivered is the workers' to say:
-//! this process may have other secrets and reach other addresses.
+//! It changes nothing. Pure functions judge the facts that it reads: `server`, `capacity`, `delivery`,
+//! `deliveries`, `lanes`, `agents`, `redis` and `spool`, a topic each. Only the workers' reports tell whether a
+//! subscription is delivered: this process may have other secrets and reach other addresses.
 
 mod agents;
 mod capacity;
 mod check;
+mod deliveries;
 mod delivery;
 mod lanes;
 mod redis;
-mod report;
 mod server;
 mod spool;
 
@@ -125,7 +125,7 @@ async fn examine(
         checks.push(delivery::workers(&workers, &config.worker));
         checks.push(delivery::foreign_locks(&foreign_locks));
         checks.extend(delivery::subscriptions(&subscriptions));
-        checks.extend(report::deliveries(&subscriptions, &deliveries));
+        checks.extend(deliveries::judge_all(&subscriptions, &deliveries));
         checks.extend(lanes::failing(&active));
         checks.extend(lanes::parked(&status));
         checks.extend(lanes::dead_letters(&status));

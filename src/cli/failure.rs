@@ -61,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// Whoever read standard output has seen enough: a quiet success.
+    /// The reader of standard output closed it: a success without a message.
     pub(super) fn reader_gone() -> Self {
         Self {
             code: 0,

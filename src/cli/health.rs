@@ -12,7 +12,7 @@ use url::Url;
 use super::Failure;
 use super::output;
 
-/// For the whole question: whoever asks has a limit of its own, of some seconds as a rule.
+/// The time-out of the whole request. The caller, a kubelet for example, usually has its own of some seconds.
 const WITHIN: Duration = Duration::from_secs(3);
 const PROBE: &str = "/readyz";
 /// Bytes of an answer: reasons are short.

@@ -1,9 +1,8 @@
 //! `lanekeeper hook`: reports one hook call of an agent CLI.
 //!
-//! Runs inside the agent's turn, so it never gets in its way: it exits 0 whatever happens, writes
-//! nothing to standard output (several CLIs parse it), and is bounded in time. Everything a person
-//! should know goes to standard error in one line. Wrong usage, a configuration that cannot be read
-//! and a panic are no exceptions.
+//! It runs inside the agent's turn and must never disturb it: it exits with 0 whatever happens, writes nothing to
+//! standard output (several CLIs parse it), and ends within a bounded time. Messages for people go to standard error,
+//! in one line. This also holds for wrong usage, an unreadable configuration and a panic.
 //!
 //! Agents end their hooks when their turn ends: SIGTERM, SIGINT and SIGHUP change nothing, and a call
 //! is in the spool before anything else is done with it.

@@ -1,4 +1,4 @@
-//! `lanekeeper lane`: what holds lanes up, and what an operator does about it.
+//! `lanekeeper lane`: lists the lanes that are blocked or parked, and lets an operator act on them.
 
 mod action;
 mod print;

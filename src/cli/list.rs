@@ -1,4 +1,4 @@
-//! What all lists have in common: they end, and say so.
+//! The end of every list: lists are bounded, and say when there is more.
 
 use super::output;
 
@@ -11,7 +11,7 @@ pub struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// Rows to ask for: one more than are shown tells whether there are more.
+    /// The rows to read: one more than is shown, to know whether there are more.
     pub fn to_ask_for(self) -> i64 {
         self.limit + 1
     }

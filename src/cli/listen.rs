@@ -1,22 +1,22 @@
-//! `lanekeeper listen`: a stream's new events, on the terminal and at a URL, while somebody develops a receiver.
+//! `lanekeeper listen`: shows a stream's new events on the terminal and posts them to a URL, for developing a receiver.
 //!
-//! It follows the log and takes no part in delivery: it has no subscription and no lane, so it leaves nothing behind
-//! however it ends, takes nothing from workers, and any number of them each get everything. It remembers in memory
-//! how far each session went. A restart begins with the events of then: **listen delivers while it runs; a
+//! It follows the log and takes no part in delivery: it has no subscription and no lane. So it leaves nothing behind
+//! however it ends, takes nothing from workers, and any number of listeners each get everything. It keeps its position
+//! in each session in memory, so a restart begins with the events that are new then: **listen delivers while it runs; a
 //! subscription delivers always.**
 //!
 //! ```text
 //! pass over the sessions with recent events ─► newest seq above the cursor? ─► page of the log ─┬─► print
 //!        ▲ notification, or the poll                       ▲                                     └─► POST, in order
-//!        └─────────────────────────────────────────────────┴── later, where the answer was a failure ◄──┘
+//!        └─────────────────────────────────────────────────┴── later, if the answer was a failure ◄──┘
 //! ```
 //!
-//! Kept here: within a session each event goes out after the one before it was answered (2xx, or refused for good);
-//! a session that waits for its next attempt holds up no other. Cursors are seqs of sessions, which commit in their
+//! Within a session, each event is sent after the one before it was answered (2xx, or refused for good). A session that
+//! waits for its next attempt delays no other. Cursors are seqs of sessions, which commit in their
 //! order ([`log_follow`]), so a transaction that commits late is not skipped. Passes take a fifth of the time at most,
 //! however many sessions there are.
 //!
-//! Notifications are hints (I8), and come only while a worker wants them; the poll finds the rest.
+//! Notifications are hints (I8), and come only while a worker asks for them; the poll finds the rest.
 
 mod forward;
 mod print;

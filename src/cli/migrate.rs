@@ -1,4 +1,4 @@
-//! `lanekeeper migrate`: brings the schema to what this release needs.
+//! `lanekeeper migrate`: brings the schema to the version of this release.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! What commands print: text for people or JSON lines for scripts, on standard output, and what is
-//! said beside it, on standard error.
+//! The output of commands: text for people or JSON lines for scripts on standard output, and notes on standard error.
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};

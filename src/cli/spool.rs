@@ -1,4 +1,4 @@
-//! `lanekeeper spool`: sends what hook calls had to leave on this machine, or shows it.
+//! `lanekeeper spool`: sends the events that hook calls spooled on this machine, or lists them.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! `lanekeeper status`: how every subscription and every worker stands.
+//! `lanekeeper status`: the state of every subscription and every worker.
 //!
-//! Its cost does not depend on the backlog or on lanes at rest: lanes that have something to do are
-//! looked at up to a bound, beyond which figures are lower bounds and marked as such.
+//! Its cost does not depend on the backlog or on idle lanes. It reads a bounded number of the lanes that have something
+//! to do; if there are more, it marks its figures as lower bounds.
 
 use std::iter;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `lanekeeper subscription`: what is delivered where, and whether it runs.
+//! `lanekeeper subscription`: lists subscriptions with their destinations, and pauses or resumes them.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,7 @@
-//! `lanekeeper tail`: a session's events as they stand in the log, whether or not anybody received
-//! them.
+//! `lanekeeper tail`: shows a session's events from the log, whether or not they were delivered.
 //!
-//! Reads pages that are bounded in rows and bytes. Followers are woken by the same notifications as
-//! workers; these are hints (I8), and a poll finds what came without one.
+//! It reads pages that are bounded in rows and bytes. The notifications that wake workers also wake followers; they are
+//! hints (I8), and a poll finds events that came without one.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `lanekeeper worker`: delivers until it is told to stop.
+//! `lanekeeper worker`: delivers events until it is asked to stop.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ mod registry;
 
 use lanekeeper_adapters as adapter;
 use lanekeeper_adapters::Environment;
-use lanekeeper_config::{Config, WorkerConfig};
+use lanekeeper_config::{Config, RetentionConfig, WorkerConfig};
 use lanekeeper_core::memory::Memory;
 use lanekeeper_core::subscription::built_in;
 use lanekeeper_engine::{
@@ -37,9 +37,9 @@ use lanekeeper_telemetry::{Telemetry, Tracing, names, serving as instruments};
 
 use super::Failure;
 
-/// For looking tokens up.
+/// Connections for looking up access tokens.
 const TOKEN_CONNECTIONS: usize = 2;
-/// For requests that are under way when everything else has ended.
+/// How long requests may still run after the worker has stopped.
 const REQUESTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Deliver events until SIGTERM or SIGINT
@@ -58,23 +58,23 @@ pub async fn run(
 ) -> Result<ExitCode, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
-    // Says plainly what is wrong with the database before the engine meets it.
+    // Reports a problem with the database plainly, before the engine runs into it.
     drop(connect::connect(&config.database).await?);
     let database = connect::settings(&config.database)?;
     let serving = Serving::start(config, database, telemetry).await?;
     tracing::info!(http = %serving.address, "serving");
-    told(&mut terminate, &mut interrupt).await;
+    stop_signal(&mut terminate, &mut interrupt).await;
     serving.stop().await
 }
 
-async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
+async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
 }
 
-/// Sends what hook calls on this machine had to leave behind, until the end.
+/// Sends the events that hook calls spooled on this machine, until `ended`.
 async fn drain_spool(
     spool: Spool,
     database: Database,
@@ -108,14 +108,14 @@ async fn drain_spool(
     }
 }
 
-/// Reads the spool's depth whenever somebody asks for the metrics.
+/// Reads the spool's depth each time metrics are collected.
 fn watch_spool(spool: Spool) {
     opentelemetry::global::meter(names::SCOPE)
         .u64_observable_gauge(names::SPOOL_DEPTH.name)
         .with_unit(names::SPOOL_DEPTH.unit)
         .with_description(names::SPOOL_DEPTH.says)
         .with_callback(move |to| {
-            // A folder that cannot be read is logged by whoever drains it.
+            // `drain_spool` logs a folder that cannot be read.
             if let Ok(files) = spool.files() {
                 to.observe(files.len() as u64, &[]);
             }
@@ -183,7 +183,7 @@ impl Serving {
             http::events::POOL_WITHIN,
         )
         .map_err(Failure::failed)?;
-        // Apart, so that no request waits for others' appends to show its token.
+        // A pool of its own, so that checking a token does not wait for appends of other requests.
         let judging = pool::build(
             &database_of_requests,
             TOKEN_CONNECTIONS,
@@ -218,7 +218,7 @@ impl Serving {
             Ok(spool) => {
                 let every = config.spool.interval();
                 let limits = DrainLimits {
-                    // A call that is under way sends its own.
+                    // A running hook call sends its own events.
                     untouched_for: config.hook.timeout(),
                     ..DrainLimits::default()
                 };
@@ -226,7 +226,7 @@ impl Serving {
                 let until = ended.clone();
                 tokio::spawn(drain_spool(spool, spooled_to, every, limits, until));
             }
-            // As in a container without a home: no hook runs there that could have spooled.
+            // For example in a container without a home directory, where no hook call can have spooled anything.
             Err(error) => tracing::info!(
                 error = &error as &dyn std::error::Error,
                 "this worker sends no spooled events"
@@ -240,7 +240,7 @@ impl Serving {
         })
     }
 
-    /// Drains; the probes answer until the end.
+    /// Stops the worker. The probes answer until it has ended.
     pub async fn stop(self) -> Result<ExitCode, Failure> {
         let stopped = self.worker.stop().await;
         self.ended.cancel();
@@ -313,11 +313,22 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         max_crashes,
         breaker_lanes,
         breaker_open_ms,
-        ..
+        // Read elsewhere in this file. Without `..`, a setting that nobody reads does not compile.
+        allow_private_targets: _,
+        registry: _,
     } = config.worker;
+    let RetentionConfig {
+        days: retention_days,
+        dedupe_days,
+        outcome_days,
+        history_days,
+        dead_letter_days,
+        session_days,
+        ref archive_dir,
+    } = config.retention;
     WorkerSettings {
         lane_connections,
-        // Opened where the session registry is in force: the one handler that this program has.
+        // Opened if the agent registry is on, which is the only handler of this program.
         handler_connections: 1,
         pool_size: config.database.pool_size,
         max_lanes: (max_lanes > 0).then_some(max_lanes),
@@ -331,13 +342,13 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         mark_after: Duration::from_millis(mark_after_ms),
         shutdown_grace: Duration::from_millis(shutdown_grace_ms),
         max_crashes: i32::try_from(max_crashes).unwrap_or(i32::MAX),
-        retention_days: days(config.retention.days),
-        dedupe_days: days(config.retention.dedupe_days),
-        outcome_days: days(config.retention.outcome_days),
-        history_days: days(config.retention.history_days),
-        dead_letter_days: days(config.retention.dead_letter_days),
-        session_days: days(config.retention.session_days),
-        archive_dir: config.retention.archive_dir.clone(),
+        retention_days: days(retention_days),
+        dedupe_days: days(dedupe_days),
+        outcome_days: days(outcome_days),
+        history_days: days(history_days),
+        dead_letter_days: days(dead_letter_days),
+        session_days: days(session_days),
+        archive_dir: archive_dir.clone(),
         redis: config.redis.settings(),
         breaker: BreakerSettings {
             lanes: breaker_lanes,
@@ -347,7 +358,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
     }
 }
 
-/// Loaded settings are far below the limit.
+/// `check/range.rs` keeps loaded settings far below the limit.
 fn days(days: u32) -> i32 {
     i32::try_from(days).unwrap_or(i32::MAX)
 }

@@ -1,10 +1,9 @@
-//! Lines that keep an invariant, each with a switch by which a test has the code do without it:
-//! `MUTATION=TrustWithoutEnd`. A test that passes then would not notice if the line were gone.
+//! Switches that turn off single lines which keep an invariant, for example with `MUTATION=TrustWithoutEnd`. If a test
+//! still passes, it would not notice that the line is missing.
 //!
-//! Only with the cargo feature `crash-points`. Without it `is_on` is the constant false, and what awaits behind
-//! a switch is not there at all, so that no future is larger for it; the variable means nothing. Functions of
-//! the schema need no switch: tests replace them in their own databases. The table of all is
-//! `tests/support/mutation/table.rs`.
+//! The switches exist only with the cargo feature `crash-points`. Without it, `is_on` is the constant false, the
+//! variable has no effect, and code that awaits behind a switch is not compiled, so futures do not grow. SQL functions
+//! need no switch: tests replace them in their own databases. `tests/support/mutation/table.rs` lists all mutations.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -12,9 +11,9 @@ pub enum Mutation {
     BackoffWhileHeld,
     /// I4: the cursor passes an event before its delivery.
     CursorBeforeDelivery,
-    /// I5: settlements go over a pooled connection.
+    /// I5: a worker settles on a pooled connection.
     SettledElsewhere,
-    /// I5: locks are believed in for ever.
+    /// I5: a worker relies on its locks for ever.
     TrustWithoutEnd,
     /// I5: a handler's effect is committed before its settlement.
     EffectCommittedFirst,
@@ -22,29 +21,29 @@ pub enum Mutation {
     PooledConnectionHeld,
     /// I7: a lane connection is in a transaction during its deliveries.
     TransactionHeld,
-    /// I8: an idle connection looks when it is told to, and never by itself.
+    /// I8: an idle connection scans only when it is notified, never by itself.
     NoPolls,
     /// I8: a worker keeps the doorbell for as long as it runs.
     DoorbellKept,
-    /// I8: who leaves the queue for the doorbell takes it that it did not get it.
+    /// I8: a worker that stops waiting for the doorbell lock assumes that it never acquired it.
     DoorbellLeftBehind,
-    /// I9: each walk starts at the first token that there ever was.
+    /// I9: each scan starts before the first ready entry, not at its scan start.
     NoBound,
-    /// I10: a lane does not wait for its turn.
+    /// I10: a lane does not wait for its reservation.
     TurnNotAwaited,
-    /// I10: a process on its own takes the whole of each limit.
+    /// I10: a process without Redis uses the whole limit, not its local quota.
     WholeLimitAlone,
-    /// I11: payloads that are read one by one do not wait for memory.
+    /// I11: large payloads, which are read one by one, do not wait for memory.
     AllowanceWithoutBound,
-    /// I11: what is fetched ahead is not held against its bound.
+    /// I11: prefetched events are not counted against the limit.
     BudgetWithoutBound,
     /// I12: critical events are merged like others.
     CriticalEventsMerged,
     /// I12: bursty events are merged across a critical one.
     SegmentsRunOn,
-    /// I13: nobody looks behind the bounds of the walks.
+    /// I13: no backstop scan finds entries behind the scan starts.
     NoLookBehind,
-    /// I13: looks behind them start above what an open transaction may yet insert.
+    /// I13: backstop scans start above entries that an open transaction may still insert.
     OpenTransactionsForgotten,
 }
 

@@ -1,9 +1,9 @@
-//! Who may do what: bearer tokens with scopes, and how fast.
+//! Checks access: bearer tokens with scopes, and their rate limits.
 //!
-//! A token is looked up in Postgres and remembered for two seconds, so that a revoked one is refused that much
-//! later at the most. Nobody else is let in, unless `http.allow_unauthenticated` says so: then, while no token was ever
-//! made, programs of this machine are, which is a developer's. No web page is that a browser there shows, and nobody
-//! whom a proxy asks for that says so.
+//! A token is looked up in Postgres and cached for two seconds, so a revoked token is refused after two seconds at
+//! most. A request without a token is refused. `http.allow_unauthenticated`, for developers' machines, makes one
+//! exception: as long as no token was ever created, programs on this machine need none. The exception does not cover
+//! web pages in a browser on this machine, nor requests that a proxy marks as forwarded.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,28 +22,28 @@ use tokio::time::{Instant, sleep_until};
 use super::problem::Problem;
 use super::problem_type;
 
-/// How long what was found of a token is believed.
+/// How long a token's lookup is cached.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
-/// Tokens that are remembered; more are forgotten all at once.
+/// Tokens that are cached. When there are more, the whole cache is emptied.
 const REMEMBERED: usize = 4_096;
 /// Requests that a token may send at once before its rate spaces them.
 const BURST: u32 = 100;
 
-/// What was found of tokens, and when; `None`: there is no such token, or it was revoked.
+/// Cached lookups of tokens, with their times. `None`: the token does not exist or was revoked.
 type Found = HashMap<i64, (Instant, Option<Arc<Grant>>)>;
 
 /// Where a request's connection comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
-/// Judges requests.
+/// Checks requests.
 pub struct Access {
     pool: Pool,
     probe: Probe,
-    /// Whether programs of this machine may come without a token while there is none.
+    /// Whether programs on this machine need no token as long as no token exists.
     allow_unauthenticated: bool,
     found: Mutex<Found>,
-    /// Whether there are any tokens, and when that was looked at.
+    /// Whether any token exists, and when that was read.
     any: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -147,7 +147,7 @@ impl Access {
         Ok(Some(grant))
     }
 
-    /// Spaces a token's requests: one that is a little early waits, one that is much too early is refused.
+    /// Enforces a token's rate: a request that is a little too early waits, one that is much too early is refused.
     async fn pace(&self, grant: &Grant) -> Result<(), Problem> {
         let rate = match &grant.rate {
             Ok(None) => return Ok(()),
@@ -213,7 +213,7 @@ impl Access {
         Ok(grant)
     }
 
-    /// Whether programs of this machine may do everything.
+    /// Whether programs on this machine may do everything without a token.
     async fn is_open(&self) -> Result<bool, Problem> {
         if !self.allow_unauthenticated {
             return Ok(false);
@@ -239,8 +239,9 @@ fn forbidden(grant: &Grant, scope: Scope, on: &str) -> Problem {
     Problem::new(problem_type::FORBIDDEN, detail)
 }
 
-/// Whether a program on this machine asks for itself, as far as a request can show it: no web page, which a
-/// browser names or which comes by a name of its own (DNS rebinding), and nobody whom a proxy asks for.
+/// Whether a program on this machine sent the request for itself, as far as a request can show that. A request does not
+/// count if a browser sent it for a web page (its headers name the page, or the host is not this machine's: DNS
+/// rebinding), or if a proxy forwarded it.
 fn is_of_this_machine(peer: SocketAddr, headers: &HeaderMap) -> bool {
     const OTHERS: [&str; 6] = [
         "origin",
@@ -257,7 +258,7 @@ fn is_of_this_machine(peer: SocketAddr, headers: &HeaderMap) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     });
-    // An IPv4 client of a listener on every address of both kinds comes by one of IPv6.
+    // A listener on all IPv4 and IPv6 addresses shows an IPv4 client as an IPv4-mapped IPv6 address.
     peer.ip().to_canonical().is_loopback()
         && matches!(name, Some("127.0.0.1" | "localhost" | "[::1]"))
         && OTHERS.iter().all(|name| !headers.contains_key(*name))

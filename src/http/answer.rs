@@ -1,7 +1,6 @@
-//! An answer on its way to the client.
+//! The body of an answer, handed to the connection in pieces as the client takes them.
 //!
-//! It is handed to the connection in pieces, as the client takes them: so a connection counts as busy until all
-//! but the last of it is written, however large it is.
+//! So a connection counts as busy until all but the last piece is written, however large the answer is.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

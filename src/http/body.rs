@@ -1,7 +1,7 @@
-//! What the body of an append says: one event, or an array of them (all are taken or none).
+//! Reads the body of an append: one event, or an array of events, of which all are appended or none.
 //!
-//! Payload and headers are passed on as the text that they came in; only Postgres reads them. A refusal names the
-//! place, and is short whatever was sent.
+//! Payload and headers are passed on as the text that the client sent; only Postgres parses them. An error names the
+//! position in the body, and is short whatever the client sent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,17 +1,17 @@
-//! How many connections there are, and which gives way when there is no place for another.
+//! Limits the number of connections, and closes one if there is no room for a new one.
 //!
 //! ```text
 //!            a request's head is there
 //! waiting ────────────────────────────► busy
-//!    ▲  └──► gives way to another         │
+//!    ▲  └──► closed for another           │
 //!    └────────────────────────────────────┘
 //!             its answer is written
 //! ```
 //!
-//! A connection without a request (nothing sent yet, half a head, idle between two requests) costs its client
-//! nothing and may be one of thousands. So where every place is taken the longest-waiting one of the client with
-//! the most connections is closed: a probe, which sends its request at once and has a connection or two, is
-//! served whoever else holds on to the rest. Requests to the API may not take all places either.
+//! A connection without a request (nothing sent yet, half a head, idle between two requests) costs its client nothing,
+//! and a client may open thousands. So at the limit, the connection that has waited longest is closed, of the client
+//! with the most connections. A probe sends its request at once and has one or two connections, so it is always served.
+//! Requests to the API may not use all connections either.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Places that requests to the API leave to probes and metrics.
+/// Connections that requests to the API leave for probes and metrics.
 const RESERVED: usize = 16;
 
 /// How many of all connections requests to the API may take.
@@ -43,12 +43,12 @@ struct State {
 
 struct Open {
     peer: IpAddr,
-    /// Since when it waits for a request, as a number that grows.
+    /// When it began to wait for a request, as a growing number.
     waiting: Option<u64>,
     closed: CancellationToken,
 }
 
-/// A connection that has a place, until it is dropped.
+/// An open connection, counted until this is dropped.
 pub struct Place {
     connections: Arc<Connections>,
     number: u64,
@@ -65,14 +65,14 @@ pub struct Busy {
 /// Why a request is not served.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turned {
-    /// The connection had to give way as the request came.
+    /// The connection was closed for another one as the request arrived.
     GaveWay,
-    /// As many requests to the API are under way as there may be.
+    /// The limit of concurrent API requests is reached.
     Full,
 }
 
 impl Connections {
-    /// `most`: more than those that are reserved.
+    /// `most` must be more than the reserved connections.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -80,7 +80,7 @@ impl Connections {
         })
     }
 
-    /// A place, if need be that of another; `None`: all of them have requests.
+    /// Admits a connection, if necessary by closing another one. `None`: all connections have requests.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let mut state = self.state();
         if state.open.len() >= self.most {
@@ -114,7 +114,7 @@ impl Connections {
         });
     }
 
-    /// How many wait, and how many have a request.
+    /// The number of waiting connections, and of those with a request.
     pub fn count(&self) -> (usize, usize) {
         let state = self.state();
         let waiting = state.open.values().filter(|open| open.waiting.is_some());
@@ -133,7 +133,7 @@ impl State {
         self.next_number
     }
 
-    /// A look at all of them, where there is no place: they are few hundreds.
+    /// Selects the connection to close. It goes over all of them, which are a few hundred.
     fn victim(&self) -> Option<u64> {
         let mut by_peer: HashMap<IpAddr, usize> = HashMap::new();
         for open in self.open.values() {

@@ -1,6 +1,6 @@
-//! `/v1/streams/{stream}/sessions/{session}/events`: appending, and reading the log.
+//! `/v1/streams/{stream}/sessions/{session}/events`: appends events, and reads the log.
 //!
-//! A request is answered when its events are committed. With message ids or dedupe keys it may be repeated.
+//! A request is answered after its events are committed. A client may repeat a request with message ids or dedupe keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +37,9 @@ use crate::config::HttpConfig;
 const LONGEST_TRACESTATE: usize = 512;
 /// For Postgres to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// For a connection to Postgres: whoever waits longer is told to come again.
+/// The longest wait for a connection to Postgres. After it, the client is asked to retry later.
 pub const POOL_WITHIN: Duration = Duration::from_secs(2);
-/// How long a statement waits for a session that somebody else appends to.
+/// How long a statement waits for a session that another transaction appends to.
 const LOCK_TIMEOUT: &str = "-c lock_timeout=5s";
 
 /// For connections that requests use: none waits for a lock for long.
@@ -163,7 +163,7 @@ async fn append_events(
     }
 }
 
-/// Who asks.
+/// The client of a request.
 struct Caller {
     peer: Peer,
     headers: HeaderMap,

@@ -1,6 +1,6 @@
 //! `/livez`, `/readyz`, `/startupz`: 200 with `ok`, or 503 with the reason.
 //!
-//! Liveness asks only whether the loops turn: a database that is away must not restart workers.
+//! Liveness checks only that the worker's loops run: workers must not be restarted because the database is down.
 
 use axum::Router;
 use axum::extract::State;

@@ -1,6 +1,6 @@
-//! What a worker serves over HTTP: the probes, its metrics, and the API for producers and readers.
+//! The HTTP server of a worker: probes, metrics, and the API for producers and readers.
 //!
-//! Whoever reaches the listener sees probes and metrics; `/v1` takes an access token (`access`). Errors are
+//! Probes and metrics need no access token; `/v1` needs one (`access`). Errors are
 //! problem documents (`problem`).
 
 pub mod access;

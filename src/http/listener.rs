@@ -1,13 +1,13 @@
-//! The listener: connections, and how long their clients may take.
+//! The listener: it accepts connections and limits how long clients may take.
 //!
 //! | a client that | is |
 //! |---|---|
 //! | sends nothing, or its request's head byte by byte | closed after `http.read_timeout_ms` |
-//! | sends its request's body byte by byte | told 408 after as long (`events`) |
-//! | takes nothing of its answer | closed after as long |
-//! | has many connections | closed one by one where places are wanted (`connections`) |
+//! | sends its request's body byte by byte | answered with 408 after the same time (`events`) |
+//! | takes nothing of its answer | closed after the same time |
+//! | has many connections | its connections are closed one by one when others need room (`connections`) |
 //!
-//! At the end it takes no more connections, closes those without a request, and lets the others end.
+//! At shutdown, it accepts no more connections, closes those without a request, and lets the others finish.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -46,10 +46,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Where the process has no file left for a connection: others end meanwhile.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
-/// What begins so is the API: its requests may take long.
+/// The path prefix of the API, whose requests may take long.
 const API: &str = "/v1/";
 
-/// Who is served, and how long clients may take.
+/// The limits on clients and their connections.
 struct Service {
     router: Router,
     connections: Arc<Connections>,
@@ -201,7 +201,7 @@ async fn with_route(request: Request<Body>, next: Next) -> Response<Body> {
     answer
 }
 
-/// Counts connections whenever somebody asks for the metrics.
+/// Reports the number of connections each time metrics are collected.
 fn watch(connections: &Arc<Connections>) {
     let connections = Arc::downgrade(connections);
     let name = names::HTTP_CONNECTIONS;

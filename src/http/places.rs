@@ -1,8 +1,8 @@
-//! How much requests may take: memory for their bodies, and places.
+//! Limits on requests: how many run at once, and how much memory their bodies take.
 //!
-//! Memory is taken as a body arrives, so that one that is sent slowly, or only announced, holds what came of it. One
-//! access token has half of that memory, and of the API's connections, for bodies at the most: whoever holds on to
-//! its part leaves the others theirs.
+//! A body takes memory as it arrives, so a body that is sent slowly, or only announced, holds only what has arrived.
+//! The bodies of one access token take at most half of that memory, and half of the API's connections, so a client that
+//! never finishes its requests cannot block the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use super::connections;
 use super::problem::Problem;
 use crate::config::HttpConfig;
 
-/// Bodies of the largest size that are in memory at once.
+/// How many bodies of the largest size fit into memory at once.
 const LARGEST_BODIES: usize = 4;
 const UNIT: usize = 1024;
 
@@ -24,20 +24,20 @@ pub struct Places {
     max_body_bytes: usize,
 }
 
-/// A request's part, until it is done.
+/// A running request's permit.
 pub struct Place(#[allow(dead_code, reason = "it is held, not read")] OwnedSemaphorePermit);
 
-/// Memory for a body, which grows with it.
+/// The memory that a body has taken so far.
 pub struct Room {
     memory: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
     bytes: usize,
     units: usize,
-    /// Of whose share; `None`: let in without a token.
+    /// The token whose share it counts against. `None`: the request needed no token.
     share: Option<(Arc<Shares>, i64)>,
 }
 
-/// What bodies have by access token.
+/// The share of memory and connections that each access token's bodies use.
 struct Shares {
     most: Share,
     taken: Mutex<HashMap<i64, Share>>,
@@ -76,7 +76,7 @@ impl Places {
         place.map(Place).map_err(|_| Problem::busy())
     }
 
-    /// For a body that comes with this token.
+    /// Reserves room for a body of this token.
     pub fn body(&self, token_id: Option<i64>) -> Result<Room, Problem> {
         if let Some(token_id) = token_id {
             self.shares.take(
@@ -98,7 +98,8 @@ impl Places {
 }
 
 impl Room {
-    /// Makes room for more of the body, or refuses it: nobody waits for memory that a slow client may hold.
+    /// Takes memory for more of the body, or refuses the body. It does not wait, because a slow client may hold the
+    /// memory.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         self.bytes += bytes;
         let more = units(self.bytes) - self.units;

@@ -11,7 +11,7 @@ use super::problem_type::{self as of, ProblemType};
 
 /// Seconds after which a refused request may be tried again, where nothing better is known.
 const RETRY_AFTER_S: u64 = 1;
-/// What a problem repeats of a request: its beginning, and its end, where errors have their place.
+/// The parts of a long text that a problem quotes: its beginning, and its end, where errors give their position.
 const EXCERPT_CHARS: (usize, usize) = (200, 60);
 
 /// What went wrong, what was not lost, what to do.
@@ -23,11 +23,11 @@ pub struct Problem {
     told: Told,
 }
 
-/// What a header says of it.
+/// The header that goes with a problem.
 #[derive(Debug)]
 enum Told {
     Nothing,
-    /// That a token is wanted.
+    /// `WWW-Authenticate`: the request needs a token.
     Challenge,
     RetryAfter {
         seconds: u64,
@@ -70,7 +70,7 @@ impl Problem {
         self
     }
 
-    /// The request is not what is expected.
+    /// The request cannot be read as the endpoint expects it.
     pub fn unreadable(error: &dyn std::fmt::Display) -> Self {
         let error = Self::excerpt(&error.to_string());
         let detail = format!("the request is not what is expected ({error}): nothing was done");
@@ -78,7 +78,7 @@ impl Problem {
             .hint("send {\"event_type\":…,\"payload\":…}, or an array of such objects")
     }
 
-    /// Text that repeats what was sent, without its middle where it is long.
+    /// Text that quotes the request, without its middle if it is long.
     pub fn excerpt(text: &str) -> String {
         let (begin, end) = EXCERPT_CHARS;
         let count = text.chars().count();
@@ -90,7 +90,7 @@ impl Problem {
         format!("{begin}…{end}")
     }
 
-    /// Without a token, or with one that is good for nothing.
+    /// The request has no token, or one that is not valid.
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self {
             told: Told::Challenge,
@@ -108,13 +108,13 @@ impl Problem {
         }
     }
 
-    /// The server has as much to do as it takes.
+    /// The server has reached its limit of requests.
     pub fn busy() -> Self {
         let detail = "as many requests as this server takes are under way: nothing was done";
         Self::later(of::BUSY, detail, RETRY_AFTER_S)
     }
 
-    /// One token's bodies have their share of memory or connections.
+    /// The bodies of this token have reached their share of memory or connections.
     pub fn token_busy() -> Self {
         let detail =
             "as many bodies as this access token may send at once are under way: nothing was done";

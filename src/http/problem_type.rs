@@ -1,4 +1,4 @@
-//! Every type of problem that the API answers with. docs/reference/errors.md is made from this table.
+//! Every problem type of the API. docs/reference/errors.md is generated from this table.
 
 use axum::http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! A client's socket, given up when it takes nothing of its answer for too long.
+//! A client's socket. It is closed when the client reads nothing of its answer for too long.
 
 use std::future::Future;
 use std::io;

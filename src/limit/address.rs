@@ -1,9 +1,9 @@
-//! Which Redis server has the limits: the one that the URL names, the node of a cluster that has their slot,
-//! or the master that sentinels name.
+//! Finds the Redis server with the limits: the one that the URL names, the cluster node that has their slot, or the
+//! master that the sentinels name.
 //!
-//! All keys have one hash tag, hence one slot: one connection to one node is all that is ever needed of a
-//! cluster. Who has the slot, or is the master, is asked with each connection. When that changes, the next
-//! command is refused (MOVED, READONLY) or its connection ends, and a new one is made.
+//! All keys have one hash tag, so they are in one slot, and one connection to one node is enough. Each new connection
+//! asks which node has the slot, or which server is the master. When that changes, the next command is refused (MOVED,
+//! READONLY) or the connection ends, and the process connects again.
 
 use std::time::Duration;
 

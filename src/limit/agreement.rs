@@ -1,5 +1,5 @@
-//! The script and the model decide alike: whatever is asked, however late, and however long the
-//! destination wants silence. The script's clock is the test's.
+//! Compares the script with the Rust model: both decide alike for any request, however late, and for any pause. The
+//! test sets the script's clock.
 
 use std::cell::RefCell;
 

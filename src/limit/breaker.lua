@@ -1,4 +1,4 @@
--- The circuits of all processes at Redis; what they mean is in src/limit/breaker.rs.
+-- The circuits that all processes at Redis share; src/limit/breaker.rs explains them.
 --
 -- KEYS  1 the destinations with failures; 2 the circuit; 3 the lanes that failed. One hash tag.
 -- ARGV  1 what happened: failed, probe (asks for it), succeeded; 2 the destination; 3 the lane; 4 whether
@@ -25,7 +25,7 @@ end
 local function opened()
     redis.call('HSET', KEYS[2], 'open', text(now + tonumber(ARGV[6])), 'probe', '0', 'at', text(now))
     redis.call('HSETNX', KEYS[2], 'since', text(now))
-    -- Nobody has anything for it any more.
+    -- The circuit expires if no process uses it for a day.
     redis.call('PEXPIRE', KEYS[2], '86400000')
     return tonumber(ARGV[6])
 end

@@ -1,4 +1,4 @@
-//! Circuit breakers: a destination that fails everybody is left alone, but for a probe now and then.
+//! Circuit breakers: a destination that fails for many lanes gets no deliveries, except a probe now and then.
 //!
 //! ```text
 //!           failures of so many lanes, nothing accepted in between
@@ -9,12 +9,12 @@
 //!                                                                  one probe, over all processes
 //! ```
 //!
-//! Failures of one lane count once: its head may be at fault, and a head in backoff holds its own lane
-//! and no other (I3). What is under way when a breaker opens goes on; nothing is begun, so no attempt is
-//! burnt. A probe is an attempt of its lane's head like any other.
+//! Failures of one lane count once: its head may be the cause, and a head in backoff blocks only its own lane (I3).
+//! Deliveries that run when a circuit opens continue. No new delivery begins, so no attempt is used up. A probe is a
+//! normal attempt to deliver its lane's head.
 //!
-//! Each process decides on what it saw; at Redis all of them decide together (`breaker.lua`), and learn
-//! within a beat what the others found. What is kept here is then a copy of that.
+//! Without Redis, each process decides by the failures that it saw. With Redis, all processes decide together
+//! (`breaker.lua`): each process learns the decision with its next heartbeat to Redis, and keeps a copy of it here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Failures that are older do not count towards opening.
+/// If the last failure is older than this, the failures before it no longer count.
 pub(super) const COUNTED: Duration = Duration::from_secs(60);
-/// A probe of which nothing is heard for so long is given up: its worker died, or its lane was lost.
+/// A probe without a result after this time is abandoned: its worker died, or lost the lane.
 pub(super) const PROBE: Duration = Duration::from_secs(30);
-/// While somebody else probes: until one looks again.
+/// How soon to check again while another lane probes.
 const PROBED: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
     /// Lanes that must fail in a row; 0 switches breakers off.
     pub lanes: usize,
-    /// Between two probes.
+    /// The time between two probes.
     pub open: Duration,
 }
 
@@ -50,9 +50,9 @@ impl Default for BreakerSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
     Free,
-    /// One may: whoever asks for it first.
+    /// One delivery may begin, as a probe: that of the lane that asks first.
     Probe,
-    /// Nothing before then.
+    /// No delivery may begin before that instant.
     Shut {
         until: Instant,
     },
@@ -60,16 +60,16 @@ pub enum Passage {
 
 #[derive(Debug, Default)]
 struct Circuit {
-    /// Lanes that failed since something was accepted, and the last of these failures.
+    /// Lanes that failed since the last accepted delivery. `failed_at` is the time of the last of these failures.
     failed: HashSet<i64>,
     failed_at: Option<Instant>,
     open_until: Option<Instant>,
     probe_until: Option<Instant>,
-    /// Known at Redis: a success must be told there.
+    /// Redis knows this circuit, so a success must be reported to it.
     shared: bool,
 }
 
-/// The circuits that are not plainly closed, by destination.
+/// The circuits that are open or have failures, by destination.
 #[derive(Debug, Default)]
 pub(super) struct Breakers {
     circuits: HashMap<Arc<str>, Circuit>,
@@ -90,14 +90,14 @@ impl Breakers {
         }
     }
 
-    /// Somebody probes until then.
+    /// Records that a probe runs, which is abandoned at `until`.
     pub(super) fn probed(&mut self, destination: &str, until: Instant) {
         if let Some(circuit) = self.circuits.get_mut(destination) {
             circuit.probe_until = Some(until);
         }
     }
 
-    /// A delivery of this lane failed. Returns whether the circuit opened by that.
+    /// Records that a delivery of this lane failed. Returns whether that opened the circuit.
     pub(super) fn failed(
         &mut self,
         destination: &Arc<str>,
@@ -108,7 +108,7 @@ impl Breakers {
     ) -> bool {
         let circuit = self.circuits.entry(Arc::clone(destination)).or_default();
         if circuit.open_until.is_some() {
-            // A straggler was sent before it opened and tells nothing new.
+            // A delivery that began before the circuit opened shows nothing new.
             if probe {
                 circuit.open_until = Some(now + settings.open);
                 circuit.probe_until = None;
@@ -127,7 +127,7 @@ impl Breakers {
         opens
     }
 
-    /// It is open until then, as all processes at Redis have it.
+    /// Records that the processes at Redis opened the circuit, until that instant.
     pub(super) fn opened(&mut self, destination: &Arc<str>, until: Instant) {
         let circuit = self.circuits.entry(Arc::clone(destination)).or_default();
         circuit.shared = true;
@@ -139,18 +139,19 @@ impl Breakers {
         self.circuits.is_empty()
     }
 
-    /// Whether a success of this destination is news.
+    /// Whether a success of this destination changes its circuit.
     pub(super) fn is_known(&self, destination: &str) -> bool {
         self.circuits.contains_key(destination)
     }
 
-    /// Something was accepted, or refused for good: it is alive. Returns whether it was open.
+    /// Records that the destination accepted an event or refused it for good, so it works. Returns whether the circuit
+    /// was open.
     pub(super) fn succeeded(&mut self, destination: &str) -> bool {
         let circuit = self.circuits.remove(destination);
         circuit.is_some_and(|circuit| circuit.open_until.is_some())
     }
 
-    /// What Redis knows: for each destination with failures, for how long it is open yet.
+    /// Takes over what Redis knows: for each destination with failures, how much longer its circuit is open.
     pub(super) fn learn(&mut self, listed: &[(Arc<str>, Option<Duration>)], now: Instant) {
         self.circuits
             .retain(|known, circuit| !circuit.shared || listed.iter().any(|(one, _)| one == known));

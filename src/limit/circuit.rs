@@ -1,4 +1,4 @@
-//! What is asked of Redis about circuits.
+//! The commands to Redis that concern circuits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::breaker::{BreakerSettings, COUNTED, PROBE};
 use super::link::{Link, duration, micros};
 use super::settings::{LinkError, RedisSettings};
 
-/// A destination with failures, as Redis has it.
+/// A destination with failures, as stored in Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitView {
     pub destination: Arc<str>,
-    /// Until the next probe; `None`: failures, but it is closed.
+    /// The time until the next probe. `None`: there are failures, but the circuit is closed.
     pub open: Option<Duration>,
     /// For how long it has been open.
     pub since: Duration,
@@ -29,12 +29,12 @@ pub(super) enum Happened {
     Probe,
 }
 
-/// What the script says to it.
+/// The script's answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
-    /// It opened, it was open, or the probe is granted.
+    /// The failure opened the circuit, the success closed it, or the probe is granted.
     pub yes: bool,
-    /// `None`: it is closed.
+    /// How much longer no delivery may begin. `None`: the circuit is closed.
     pub shut: Option<Duration>,
 }
 
@@ -84,20 +84,20 @@ impl Link {
 const CIRCUIT: &str = "circuit:";
 const FAILED: &str = "failed:";
 
-/// The destinations with failures.
+/// Lists the destinations with failures.
 ///
 /// # Errors
-/// Where Redis does not answer.
+/// Redis does not answer.
 pub async fn circuits(settings: &RedisSettings) -> Result<Vec<CircuitView>, LinkError> {
     let mut circuits = Link::open(settings).await?.circuits().await?;
     circuits.sort_by(|one, other| one.destination.cmp(&other.destination));
     Ok(circuits)
 }
 
-/// Closes a circuit; the workers learn it within a beat. Returns whether it was open.
+/// Closes a circuit. Workers learn it with their next heartbeat to Redis. Returns whether it was open.
 ///
 /// # Errors
-/// Where Redis does not answer: nothing was changed.
+/// Redis does not answer; nothing was changed.
 pub async fn close(settings: &RedisSettings, destination: &str) -> Result<bool, LinkError> {
     let link = Link::open(settings).await?;
     let settings = BreakerSettings::default();

@@ -1,12 +1,12 @@
--- The server's clock in microseconds, and instants that were stored by it. Stands before every script.
+-- Prepended to every script: the server's clock in microseconds, and functions for instants that are stored.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local function text(number) return string.format('%.0f', number) end
 
--- These fields of a hash, all its instants. `at` says when they were written: if that is still to come, the clock was
--- set back, and they move back with it. What was left of a wait then is left now; otherwise it would be as much longer
--- as the clock was set back.
+-- Reads these fields of a hash; they must be all of its instants. `at` is the time at which they were written. If `at`
+-- is in the future, the clock was set back, so all instants are moved back by the same time. Otherwise every wait would
+-- become longer by the time that the clock was set back.
 local function instants(key, fields)
     local stored = redis.call('HMGET', key, 'at', unpack(fields))
     local back = (tonumber(stored[1]) or now) - now

@@ -1,16 +1,20 @@
-//! How fast destinations may be sent to, over all processes (I10), and whether at all (C8): decided in Redis.
+//! Rate limits and circuit breakers that all processes share (I10, C8). Redis decides.
 //!
 //! ```text
 //! lane ── ask ──► limiter ─┬─ shared ─► link ─► take.lua   one decision over all buckets of a send
-//!                          └─ alone ──► share, meter       the same, with this process' part of the rate
+//!                          └─ alone ──► share, meter       the same, with this process' local quota
 //!      ─ admit, failed, succeeded ──► breaker, breaker.lua
 //! ```
 //!
-//! Redis holds only what may be lost. Postgres' clock decides what is due, Redis' clock how fast: no
-//! worker's clock is compared with another's (I6). One server, with TLS where the URL is `rediss://`;
-//! keys carry one hash tag, so that a cluster keeps them together, but a client for clusters and for
-//! Sentinel is left out. What is not guaranteed: a replica that is promoted before it has the last
-//! decisions forgets them, except those that processes which still live remember.
+//! Redis holds only data that may be lost. Postgres' clock decides which lane is due, and Redis' clock decides how fast
+//! events are sent, so no worker's clock is compared with another's (I6).
+//!
+//! All keys have one hash tag, so in a cluster they are in one slot, on one node. `address.rs` finds the server to
+//! connect to: the one that the URL names, the cluster node that has the slot, or the master that the sentinels name.
+//! The URL scheme `rediss://` turns TLS on.
+//!
+//! Not guaranteed: a replica that is promoted before it has received the last decisions does not know them. Only what
+//! running processes remember of them is reported to it.
 
 mod address;
 #[cfg(test)]

@@ -1,23 +1,23 @@
-//! Whether a send may go, for all lanes of one process: over Redis together with the others, or alone
-//! with a share while Redis is away (I10).
+//! Decides for all lanes of one process whether a send may go: at Redis, together with the other processes, or alone
+//! with a local quota while Redis is away (I10).
 //!
 //! ```text
 //!            an answer is missing, late or an error
-//!   shared ───────────────────────────────────────────► alone, silent until nobody counts it as present
+//!   shared ───────────────────────────────────────────► alone, silent until no process counts it as present
 //!     ▲                                                   │
-//!     │ told Redis of its sends and pauses                ▼
-//!   joining ◄── answers steadily for a while ──────────── alone, with its share
+//!     │ reported its sends and pauses to Redis            ▼
+//!   joining ◄── Redis answers steadily for a while ────── alone, with its local quota
 //! ```
 //!
 //! | what goes wrong | what happens |
 //! |---|---|
-//! | Redis away for one process | it is silent for about a second, by then the others leave it its share; then it sends at that |
-//! | Redis away for all, or none configured | each its share; where there are more processes than sends in a window, the first few only |
-//! | Redis lost its memory | buckets are empty; each process tells how far its own last send reaches |
-//! | Redis' answer comes late | the permission is not used: a pause may have come meanwhile |
-//! | heartbeats do not get through | nothing is sent under a limit: how many share it is not known |
+//! | Redis away for one process | it sends nothing for about a second, until the others leave it its local quota; then it sends within that |
+//! | Redis away for all, or none configured | each sends within its local quota; if there are more processes than sends in a window, only the first few send |
+//! | Redis lost its memory | buckets begin empty; each process reports how long its own last send uses up the bucket |
+//! | Redis' answer comes late | the permission is not used: a pause may have begun meanwhile |
+//! | heartbeats do not reach Postgres | nothing is sent under a limit: the number of processes that share it is unknown |
 //!
-//! A process that joins the fleet is silent while it is alone until all others must have seen it.
+//! A process that joins the fleet without Redis sends nothing until all others must have seen it.
 
 mod alone;
 mod circuits;
@@ -40,13 +40,13 @@ use super::link::{Decision, Link, Report};
 use super::meter::Micros;
 use super::settings::RedisSettings;
 
-/// How far ahead slots are given where nothing else is asked for: waits up to this are spent in memory.
+/// The default horizon: how far ahead slots are given. A lane waits in memory for up to this time.
 pub const HORIZON: Duration = Duration::from_secs(1);
-/// What a permission may have aged when it is used: a pause that Redis knew of this long ago is kept.
+/// The greatest age of a permission that is still used. So a pause that Redis has known for this long is kept.
 const FRESH: Duration = Duration::from_millis(45);
 /// How long a worker that starts waits for Redis.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// While the fleet is not known.
+/// How long to wait before asking again while the fleet is unknown.
 const UNKNOWN: Duration = Duration::from_millis(100);
 
 /// May a send go?
@@ -54,15 +54,15 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 pub enum Answer {
     /// Now, at once.
     Go,
-    /// Ask again then, with this slot.
+    /// Ask again at that instant, with this slot.
     Wait { until: Instant, slot: Option<Slot> },
-    /// Not within the horizon; the bucket that is furthest from free is this one of those asked for.
+    /// Not within the horizon. `bucket` is the index of the requested bucket that becomes free last.
     Later { after: Duration, bucket: usize },
-    /// Other processes send what this bucket lets through.
+    /// Other processes use up this bucket's limit; this process must not send.
     Elsewhere { again: Duration },
 }
 
-/// A place in the line of a bucket.
+/// A position in a bucket's queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot(Place);
 
@@ -72,22 +72,22 @@ enum Place {
     Alone(Micros),
 }
 
-/// Where the limits are decided at this moment.
+/// Where limits are decided at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// At Redis, together with the other processes.
     pub shared: bool,
-    /// How often this process had to go on alone.
+    /// How often this process lost Redis and continued alone.
     pub times_alone: u64,
 }
 
 enum Mode {
     Shared(Arc<Link>),
-    /// With its share, from then on.
+    /// Sends within its local quota, from that instant on.
     Alone {
         from: Instant,
     },
-    /// Sends nothing: it tells Redis what it sent.
+    /// Sends nothing, and reports to Redis what it sent while alone.
     Joining,
 }
 
@@ -108,7 +108,7 @@ pub struct Limiter {
     times_alone: AtomicU64,
     breaker: BreakerSettings,
     breakers: Mutex<Breakers>,
-    /// Whether there is anything in them: nothing of it is on the way of a delivery to a sound place.
+    /// Whether `breakers` has any circuit. If not, a delivery does not lock it.
     any_circuit: AtomicBool,
 }
 
@@ -124,7 +124,7 @@ impl Limiter {
         heartbeat: Duration,
     ) -> Self {
         let now = Instant::now();
-        // At Redis buckets may be full, here they begin empty: it is worth a moment.
+        // Buckets at Redis may be full, and local ones begin empty, so it pays to wait a moment for Redis.
         let from = match redis {
             Some(_) => now + CONNECTING,
             None => now,
@@ -144,7 +144,7 @@ impl Limiter {
         }
     }
 
-    /// What the last heartbeat found.
+    /// Stores the fleet that the last heartbeat found.
     pub fn set_fleet(&self, fleet: Fleet) {
         let now = Instant::now();
         let mut seen = locked(&self.fleet);
@@ -156,14 +156,14 @@ impl Limiter {
         });
     }
 
-    /// Workers that live, as far as is known.
+    /// The number of live workers, as far as this process knows; at least 1.
     pub fn replicas(&self) -> u32 {
         locked(&self.fleet)
             .as_ref()
             .map_or(1, |seen| seen.fleet.replicas.max(1))
     }
 
-    /// How many of the workers that live started before this one; `None`: not known yet.
+    /// How many of the live workers started before this one. `None`: not known yet.
     pub fn rank(&self) -> Option<u32> {
         locked(&self.fleet).as_ref().map(|seen| seen.fleet.rank)
     }
@@ -175,8 +175,8 @@ impl Limiter {
         }
     }
 
-    /// Asks for a send that needs all of these buckets; `slot` is what it was told to come back with. Who has
-    /// a slot asks with the horizon under which it was given.
+    /// Asks whether a send that needs all of these buckets may go now. `slot` is the one of the last answer; with a
+    /// slot, `horizon` must be the one with which the slot was given.
     pub async fn ask(&self, buckets: &[Bucket], slot: Option<Slot>, horizon: Duration) -> Answer {
         let fleet = match self.fleet(false) {
             Ok(fleet) => fleet,
@@ -221,13 +221,13 @@ impl Limiter {
         }
     }
 
-    /// The destination wants nothing for so long: no process sends, as far as Redis reaches.
+    /// Records that the destination asked for a pause. All processes that reach Redis send nothing during it.
     pub async fn pause(&self, buckets: &[Bucket], pause: Duration) {
         let now = Instant::now();
         self.learn(buckets, &vec![pause; buckets.len()], now);
         let link = match &*locked(&self.mode) {
             Mode::Shared(link) => Arc::clone(link),
-            // Told when Redis is back.
+            // Redis is told when this process joins again.
             Mode::Alone { .. } | Mode::Joining => return,
         };
         let reports: Vec<Report> = buckets
@@ -244,13 +244,15 @@ impl Limiter {
         }
     }
 
-    /// The fleet, where it is known well enough to send, which alone takes more; else when to look again.
+    /// Returns the fleet if it is known well enough to send, else how long to wait before asking again. A send without
+    /// Redis (`alone`) also requires that all other workers have seen this one.
     pub(super) fn fleet(&self, alone: bool) -> Result<Fleet, Duration> {
         let seen = locked(&self.fleet);
         let Some(seen) = &*seen else {
             return Err(UNKNOWN);
         };
-        // Whoever joins is silent for three beats; whoever sends has looked within the last two.
+        // A worker that joins sends nothing for three heartbeats. A worker that sends has read the fleet within the
+        // last two, so it counts the one that joined.
         if seen.at.elapsed() > self.heartbeat * 2 {
             return Err(self.heartbeat);
         }
@@ -262,7 +264,7 @@ impl Limiter {
     }
 }
 
-/// Nothing may be sent before then, and perhaps not then.
+/// The answer while the fleet is unknown: ask again after this time.
 fn unknown(after: Duration) -> Answer {
     if after > HORIZON {
         return Answer::Later { after, bucket: 0 };

@@ -1,12 +1,13 @@
-//! A connection to Redis, and the questions that are asked over it. Every Redis command is here.
+//! A connection to Redis, with every command that is sent over it.
 //!
-//! An answer counts only within its time, and so does the question: a command that was written in time
-//! and carried out late, by a server that stood still or over a line that did, would be a send that
-//! nobody makes, and a sign of life of a process that long went on alone. So questions carry the
-//! instant, by the server's clock, after which the script does nothing.
+//! An answer that comes after the time-out is ignored. A command must not take effect after it either: a server or a
+//! network that stood still may run it late. It would then count a send that no process makes, and show a process as
+//! present that has long continued alone. So each command carries a deadline by the server's clock, after which the
+//! script changes nothing.
 //!
-//! There is no automatic reconnect: a new connection may lead to another server, or to one that lost its
-//! memory. [`Link::open`] reads who it is, and the scripts are told.
+//! There is no automatic reconnect, because a new connection may lead to another server, or to one that lost its
+//! memory.
+//! [`Link::open`] reads the server's run id, and passes it to the scripts.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use super::share::Share;
 /// How long a process counts as present after it last asked.
 pub(super) const PRESENT: Duration = Duration::from_secs(1);
 
-/// A script, behind what all of them begin with.
+/// A script, after the prelude that all of them share.
 macro_rules! script {
     ($file:literal) => {
         concat!(include_str!("clock.lua"), include_str!($file))
@@ -43,11 +44,11 @@ pub(super) struct Scripts {
     pub(super) circuits: Script,
 }
 
-/// What the script decided.
+/// The script's decision.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub decision: Decision,
-    /// For how long each bucket's destination wants nothing yet.
+    /// For each bucket, the rest of the pause that its destination asked for.
     pub silences: Vec<Duration>,
 }
 
@@ -58,13 +59,13 @@ pub(super) enum Decision {
     Later { after: Duration, bucket: usize },
 }
 
-/// What a process knows of a bucket and Redis may not.
+/// What a process knows about a bucket and Redis may not know.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     pub bucket: Bucket,
-    /// Sends that are not counted there.
+    /// Sends that Redis has not counted.
     pub owed: u32,
-    /// For how long yet the last send uses up the bucket.
+    /// How much longer the last send uses up the bucket.
     pub used_up: Duration,
     pub silent: Duration,
 }
@@ -72,7 +73,7 @@ pub(super) struct Report {
 pub struct Link {
     connection: MultiplexedConnection,
     settings: RedisSettings,
-    /// Which server, and since which start of it.
+    /// The server's run id, which changes with each of its starts.
     run_id: String,
     /// The server's clock when it last answered.
     clock: Mutex<(i64, Instant)>,
@@ -82,9 +83,9 @@ pub struct Link {
 
 impl Link {
     /// # Errors
-    /// Where there is no server that answers.
+    /// No server answers.
     pub async fn open(settings: &RedisSettings) -> Result<Self, LinkError> {
-        // An error means that somebody has chosen a provider already: it is used.
+        // An error means that a provider was installed already; that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connection = address::connect(settings, &tagged(&settings.prefix, "server")).await?;
         let mut link = Self {
@@ -106,10 +107,10 @@ impl Link {
         Ok(link)
     }
 
-    /// A section of what the server says of itself.
+    /// Reads a section of the server's INFO.
     ///
     /// # Errors
-    /// Where it does not say.
+    /// The server does not answer, or refuses.
     pub async fn info(&self, section: &'static str) -> Result<String, LinkError> {
         let mut command = redis::cmd("INFO");
         command.arg(section);
@@ -120,10 +121,10 @@ impl Link {
         .await
     }
 
-    /// Whether it answers, and what its clock says.
+    /// Reads the server's clock, which also shows that the server answers.
     ///
     /// # Errors
-    /// Where it does not.
+    /// It does not answer.
     pub async fn look_at_clock(&self) -> Result<(), LinkError> {
         let command = redis::cmd("TIME");
         let (seconds, micros): (i64, i64) = self
@@ -136,10 +137,10 @@ impl Link {
         Ok(())
     }
 
-    /// Whether this user may run scripts.
+    /// Runs an empty script, to check that this user may run scripts.
     ///
     /// # Errors
-    /// Where it may not.
+    /// It may not.
     pub async fn try_scripts(&self) -> Result<(), LinkError> {
         let mut command = redis::cmd("EVAL");
         command.arg("return 1").arg(0);
@@ -150,7 +151,7 @@ impl Link {
         .await
     }
 
-    /// Asks for a send, or, without buckets, shows that this process is there.
+    /// Asks for a send. Without buckets, it only shows that this process is present.
     pub(super) async fn take(
         &self,
         worker_id: i64,
@@ -191,7 +192,7 @@ impl Link {
                     after,
                     bucket: usize::try_from(bucket).unwrap_or(0),
                 },
-                // Asked too late by its clock: once more, for it may have been set.
+                // By the server's clock the deadline had passed. Retry once, because that clock may have been set.
                 _ if again => {
                     again = false;
                     continue;
@@ -205,7 +206,7 @@ impl Link {
         }
     }
 
-    /// Tells what happened to buckets.
+    /// Reports to Redis what happened to buckets.
     pub(super) async fn report(&self, reports: &[Report]) -> Result<(), LinkError> {
         let mut call = self.scripts.report.prepare_invoke();
         for report in reports {
@@ -251,19 +252,19 @@ impl Link {
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = (now, Instant::now());
     }
 
-    /// The server's clock, a round trip behind at the most.
+    /// The server's clock, at most one round trip behind.
     fn now(&self) -> i64 {
         let (told, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         told + micros(at.elapsed())
     }
 }
 
-/// A key. One hash tag for all: a script's keys must be in one slot of a cluster.
+/// A key. All keys have one hash tag, because a script's keys must be in one slot of a cluster.
 fn tagged(prefix: &str, name: &str) -> String {
     format!("{{{prefix}}}:{name}")
 }
 
-/// A value of `INFO`.
+/// Reads one value of INFO's answer.
 pub(super) fn field<'t>(info: &'t str, name: &str) -> Option<&'t str> {
     info.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))

@@ -1,28 +1,29 @@
-//! When a send may go: the generic cell rate algorithm with a line of waiters.
+//! Decides when a send may go: the generic cell rate algorithm with a queue of waiters.
 //!
-//! A bucket is three instants. `due`: when its sends so far are paid for at the steady pace; a send may
-//! go while that is no further ahead than the tolerance, and moves it by one interval. `line`: the
-//! first instant for which no waiter has a slot. `silent`: until when the destination wants nothing.
+//! A bucket is three instants. `due`: the instant at which the sends so far are within the steady rate. A send may go
+//! if `due` is no further ahead than the tolerance, and moves it by one interval. `line`: the end of the queue, the
+//! first instant for which no waiter has a slot. `silent`: the end of a pause that the destination asked for.
 //!
 //! ```text
-//! ask ─┬─ free now, nobody in line ──► go: due moves
+//! ask ─┬─ free now, queue empty ─────► go: due moves
 //!      ├─ free within the horizon ───► wait: line moves; ask again at the slot ─┬─► go
 //!      └─ later ─────────────────────► nothing moves                            ├─► wait: woke early, or a little late
-//!                                                                               └─► wait: silence came, or much too late:
-//!                                                                                   a new slot at the end of the line
+//!                                                                               └─► wait: a pause came, or much too
+//! late:
+//!                                                                                   a new slot at the end of the queue
 //! ```
 //!
-//! A slot is a place in the line and no permission: only `due` decides, when the waiter asks again. So
-//! whatever happens to waiters, no more go than may, and a silence that came meanwhile is seen. A
-//! waiter that never asks again leaves its slot unused and costs nobody more than that.
+//! A slot is a position in the queue, not a permission. When the waiter asks again, only `due` and `silent` decide. So
+//! the rate holds whatever happens to waiters, and a pause that began meanwhile is kept. If a waiter never asks again,
+//! only its slot is lost.
 //!
-//! Of several buckets none moves unless all are free. A bucket that would be free long before the others
-//! keeps no place: a full bucket must not hold back those who do not need it.
+//! A send that needs several buckets takes from all of them or from none. A bucket that becomes free much earlier than
+//! the others gets no waiter: a full bucket must not hold back sends that do not need it.
 //!
-//! Decided here for one process on its own; `take.lua` is the same for all processes at Redis, and a
-//! test holds one against the other.
+//! This module decides for one process without Redis. `take.lua` decides in the same way for all processes at Redis,
+//! and a test compares the two.
 
-/// Microseconds since an origin of the caller's.
+/// Microseconds since an origin that the caller chooses.
 pub(super) type Micros = i64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub(super) struct Meter {
     pub silent: Micros,
 }
 
-/// How fast a bucket may be drawn on at this moment.
+/// The rate of a bucket at this moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub interval: Micros,
@@ -42,11 +43,11 @@ pub(super) struct Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Go,
-    /// Ask again then, with that slot.
+    /// Ask again at that instant, with that slot.
     Wait {
         slot: Micros,
     },
-    /// No slot was given; the bucket that is furthest from free is this one.
+    /// No slot was given. `bucket` is the one that becomes free last.
     Later {
         at: Micros,
         bucket: usize,
@@ -77,7 +78,8 @@ pub(super) fn ask(
         if slot > now && slot >= free {
             return Outcome::Wait { slot };
         }
-        // Too late by so much that others have their turn by then: to the end of the line.
+        // The bucket is free only after at least one more interval. By then it is another waiter's turn, so this waiter
+        // gets a new slot at the end of the queue.
         place = free - now >= spacing;
         if !place {
             at = free;

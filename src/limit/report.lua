@@ -1,5 +1,5 @@
--- What a process did or learned of buckets while this Redis was away: sends that it made on its own, how
--- far its last send reaches, and for how long their destinations want nothing.
+-- Records what a process did while it did not reach this Redis: its sends, how long its last send uses up each bucket,
+-- and how long each destination asked for a pause.
 --
 -- KEYS  the buckets. ARGV for each of them: its interval, the sends owed, for how long yet the bucket
 --       counts as used up, the silence. Microseconds from now.

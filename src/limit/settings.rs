@@ -1,4 +1,4 @@
-//! Where Redis is, and what can go wrong on the way to it.
+//! The address of Redis, and the errors of reaching it.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use redis::RedisError;
 pub struct RedisSettings {
     /// One address or several, separated by commas: of a server, of nodes of a cluster, or of sentinels.
     pub url: Secret,
-    /// The addresses are sentinels, and this is what they call the master.
+    /// If the addresses are sentinels: their name of the master.
     pub sentinel: Option<String>,
-    /// What every key begins with; installations that share it share their limits.
+    /// The prefix of every key. Installations with the same prefix share their limits.
     pub prefix: String,
-    /// How long an answer is waited for.
+    /// The time-out of an answer.
     pub timeout: Duration,
 }
 

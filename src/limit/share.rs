@@ -1,30 +1,29 @@
-//! How much of a limit a process may use that cannot reach Redis, and how much is left for those
-//! that can (I10).
+//! Divides a limit between the processes that reach Redis and those that do not (I10).
 //!
-//! The replicas R are counted in Postgres; those that reach Redis, k, are counted there. A process
-//! is one or the other, or silent while it changes over. Of the `rate × window + burst` sends that a
-//! window may have, each process on its own takes at most `own`, and those at Redis together what
-//! is left when all the absent took theirs. In the long run each takes its part of the rate:
+//! Postgres counts the replicas, R. Redis counts the processes that reach it, k. A process uses Redis, or its local
+//! quota, or sends nothing while it changes from one to the other. A window allows `rate × window + burst` sends. A
+//! process without Redis sends at most `own` of them. The processes at Redis share the rest, as if every absent process
+//! used its whole quota. Over a long time, each process gets an equal part of the rate:
 //!
 //! | | spacing at least | in a window |
 //! |---|---|---|
-//! | on its own | R intervals | `own` |
+//! | without Redis, each | R intervals | `own` |
 //! | at Redis, together | R / k intervals | all but `own` for each absent |
 //!
-//! Where there are more replicas than sends in a window, only the first few may send on their own:
-//! the others leave their lanes to them.
+//! If there are more replicas than sends in a window, only the first few replicas may send without Redis. The others
+//! send nothing, and leave their lanes to them.
 
 use std::time::Duration;
 
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_fault::Mutation;
 
-/// What one bucket comes to when the fleet is divided.
+/// The local quota of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Sends of one process on its own in a window.
+    /// The most sends of one process without Redis in a window.
     own: u32,
-    /// Processes that may send on their own.
+    /// How many processes may send without Redis.
     participants: u32,
     total: u32,
     window: Duration,
@@ -50,7 +49,7 @@ impl Share {
         }
     }
 
-    /// Between two sends of the process of this rank on its own; `None`: it must not send.
+    /// The time between two sends of the process of this rank without Redis. `None`: it must not send.
     pub(super) fn alone(&self, rank: u32) -> Option<Duration> {
         if Mutation::WholeLimitAlone.is_on() {
             return Some(self.interval);
@@ -59,13 +58,13 @@ impl Share {
         (rank < self.participants).then_some(spacing)
     }
 
-    /// Sends that the absent may take in a window, at most.
+    /// The most sends in a window by the processes that do not reach Redis.
     #[cfg(test)]
     fn taken(&self, absent: u32) -> u32 {
         self.own.saturating_mul(absent.min(self.participants))
     }
 
-    /// Between two sends of all those at Redis while so many of the replicas are not.
+    /// The time between two sends of all processes at Redis together, while `absent` replicas do not reach it.
     #[cfg(test)]
     fn together(&self, absent: u32) -> Duration {
         let present = self.replicas.saturating_sub(absent).max(1);
@@ -73,14 +72,14 @@ impl Share {
         (self.interval * self.replicas / present).max(part(self.window, left))
     }
 
-    /// For the script, which learns only there how many are absent: sends of one of them, how many
-    /// of them may send, sends of all in a window.
+    /// Arguments for the script, which alone knows how many processes are absent: the most sends of one of them in a
+    /// window, how many of them may send, and the sends of all processes in a window.
     pub(super) fn for_script(&self) -> [u32; 3] {
         [self.own, self.participants, self.total]
     }
 }
 
-/// So that no more than `parts` of it fit into the whole.
+/// A spacing of which at most `parts` fit into the whole.
 fn part(whole: Duration, parts: u32) -> Duration {
     whole / parts + Duration::from_nanos(1)
 }

@@ -1,5 +1,5 @@
-//! A look at Redis for `doctor`: whether it answers, and whether limits can be kept there. It forgets
-//! circuits of which nothing is left, and changes nothing else.
+//! Checks Redis for `doctor`: whether it answers, and whether it can hold limits. It removes expired circuits from the
+//! list, and changes nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 use super::link::{Link, field};
 use super::settings::{LinkError, RedisSettings};
 
-/// What was found.
+/// The result of the check.
 #[derive(Clone, Debug)]
 pub struct Survey {
     pub version: String,
-    /// `maxmemory-policy`, where the server tells it.
+    /// `maxmemory-policy`, if the server reveals it.
     pub eviction: Option<String>,
     pub round_trip: Duration,
-    /// Destinations that are left alone.
+    /// Destinations with an open circuit.
     pub open: Vec<Arc<str>>,
 }
 
 /// # Errors
-/// Why it cannot be used.
+/// The reason why Redis cannot be used.
 pub async fn survey(settings: &RedisSettings) -> Result<Survey, LinkError> {
     let link = Link::open(settings).await?;
     link.try_scripts().await?;

@@ -1,5 +1,5 @@
--- Whether a send may go now, on Redis' own clock: one decision over all buckets that it needs, all or
--- none. How it is decided, and what the numbers mean is in src/limit/meter.rs, which decides the same for one process.
+-- Decides by Redis' clock whether a send may go now. It takes from all buckets that the send needs, or from none.
+-- src/limit/meter.rs explains the algorithm and the numbers; it makes the same decision for one process.
 --
 -- KEYS  1 the processes that reach this Redis, by when they last did; 2 what is known of this Redis;
 --       3… the buckets. One hash tag, hence one slot.
@@ -13,15 +13,17 @@
 local replicas, slot = tonumber(ARGV[3]), tonumber(ARGV[7])
 if now > tonumber(ARGV[4]) then return {3, now, 0, 0, 0} end
 
--- What was stored by a clock that was set back since would count as present until it is there again.
+-- If the clock was set back, entries that were stored before lie in the future. Remove them: otherwise their processes
+-- would count as present until the clock reaches them again.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. text(now), '+inf')
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(now - tonumber(ARGV[5])))
 redis.call('ZADD', KEYS[1], text(now), ARGV[1])
 local present = redis.call('ZCARD', KEYS[1])
 local absent = math.max(0, replicas - present)
 
--- What went out before is not known of a server that is new or lost its memory, and not all of it while
--- some were on their own: until then buckets count as empty.
+-- A server that is new, or that lost its memory (`lost`), does not know which sends went out before. While some
+-- processes sent without it, until they all joined again (`joined`), it does not know all of them. So each bucket
+-- counts as empty at these instants.
 local known, since = redis.call('HMGET', KEYS[2], 'run', 'absent'), instants(KEYS[2], {'lost', 'joined'})
 local lost, joined = since[1] or now, since[2] or 0
 if known[1] ~= ARGV[2] then lost = now end
@@ -30,7 +32,7 @@ if known[1] ~= ARGV[2] or known[2] ~= text(absent) then
     redis.call('HSET', KEYS[2], 'run', ARGV[2], 'absent', text(absent),
         'lost', text(lost), 'joined', text(joined), 'at', text(now))
 end
--- No slot is further ahead than it was asked for, but by a clock that was set back since.
+-- A slot further ahead than the horizon means that the clock was set back since. Ignore that slot.
 if slot > now + tonumber(ARGV[6]) then slot = 0 end
 
 local buckets, silences = {}, {}
@@ -52,7 +54,7 @@ for i = 3, #KEYS do
         interval = interval,
         due = math.max(due, joined + tolerance, lost + tolerance + math.min(interval, 1000000)),
         line = math.min(stored[2] or 0, now + tonumber(ARGV[6]) + interval),
-        -- Others may have slots further ahead than this one asks for.
+        -- Other processes may have slots beyond this request's horizon.
         kept = stored[2] or 0,
         silent = stored[3] or 0,
     }
@@ -73,7 +75,7 @@ local function store(i)
     local bucket = buckets[i]
     redis.call('HSET', KEYS[i + 2], 'due', text(bucket.due), 'line', text(bucket.kept), 'silent', text(bucket.silent),
         'at', text(now))
-    -- A bucket that nobody asks for is full long before it is forgotten.
+    -- An unused bucket is full again long before its key expires.
     local last = math.max(bucket.due, bucket.line, bucket.silent) - now
     redis.call('PEXPIRE', KEYS[i + 2], text(math.max(0, last) / 1000 + 600000))
 end
@@ -81,7 +83,8 @@ end
 local at, place = math.max(free, line), slot == 0
 if slot > 0 then
     if slot > now and slot >= free then return answer(1, slot - now, slot) end
-    -- Too late by so much that others have their turn by then: to the end of the line.
+    -- The bucket is free only after at least one more interval. By then it is another waiter's turn, so this waiter
+    -- gets a new slot at the end of the queue.
     place = free - now >= spacing
     if not place then at = free end
 end
@@ -95,7 +98,7 @@ end
 if at - now > tonumber(ARGV[6]) then return answer(2, at - now, 0) end
 if place then
     for i, bucket in ipairs(buckets) do
-        -- One that is free long before keeps its place for others.
+        -- A bucket that is free much earlier is left unchanged, so that others can use it.
         if at <= math.max(bucket.free, bucket.line, now) + bucket.interval then
             bucket.line = at + bucket.interval
             bucket.kept = bucket.line

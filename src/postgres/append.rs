@@ -1,7 +1,7 @@
 //! The producers' side: appending events, in a transaction of the caller's own where it wants one.
 //!
 //! Everything goes through `lanekeeper.enqueue` and `lanekeeper.enqueue_many`, which keep the order
-//! (I1) and the tokens (I13). Payloads and headers are JSON text and are passed through: only
+//! (I1) and the ready entries (I13). Payloads and headers are JSON text and are passed through: only
 //! Postgres reads them, so that depth and size are bounded in one place. Statements are unnamed,
 //! and a transaction pooler may stand in between.
 //!

@@ -1,9 +1,9 @@
-//! Reading a day of the log from end to end, and recording where it was written to.
+//! Reads a whole day of the log, and records where it was written to.
 //!
-//! It goes over a connection of its own, which has the lock for as long as it lives. A day is read in pages, each
-//! a statement with a snapshot of its own: none is held for as long as the day takes, behind which the versions of
-//! hot rows would pile up. What is committed behind the reader's back is found by its number: the drop counts the
-//! day's events under a lock that lets no more of them come.
+//! The reader has its own connection, which holds the archive's lock until it closes. It reads a day in pages. Each
+//! page is a statement with its own snapshot: one snapshot for the whole day would keep dead versions of hot rows in
+//! the tables. Events that are committed after their page was read are noticed by the number of events: the drop of the
+//! day counts them under a lock that blocks further appends to that day.
 
 use futures_util::{Stream, TryStreamExt as _};
 use jiff::Timestamp;
@@ -17,12 +17,13 @@ use super::{Database, StoreError, lane_connection};
 /// Events that one statement reads.
 pub const PAGE: i64 = 1_000;
 
-/// The pages' plan does not depend on statistics of a table that others write to. A day may be long to read.
+/// Makes the plan of a page independent of the statistics of tables that change. There is no statement time-out,
+/// because reading a day may take long.
 const PREPARE: &str =
     "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off;
                        SET plan_cache_mode = force_custom_plan; SET statement_timeout = 0";
 
-/// A row of the log with the names that it goes by.
+/// A row of the log, with the names of its stream and session.
 #[derive(Debug)]
 pub struct LogEntry {
     pub session_id: i64,
@@ -63,19 +64,19 @@ pub struct Reader {
     page: Statement,
 }
 
-/// What became of a day that was written to a file.
+/// Whether the archive of a day was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
     Done,
-    /// The day was dropped meanwhile, by somebody who was not told to archive it.
+    /// Another worker, without an archive folder, dropped the day meanwhile.
     Gone,
 }
 
 impl Reader {
-    /// `None`: somebody else is at it.
+    /// Opens the reader. `None`: another worker holds the archive's lock.
     ///
     /// # Errors
-    /// Where Postgres does not answer.
+    /// Postgres does not answer.
     pub async fn open(database: &Database) -> Result<Option<Self>, StoreError> {
         let failed = "opening a connection to read the log";
         let (client, connection) = database
@@ -93,7 +94,7 @@ impl Reader {
             .batch_execute(PREPARE)
             .await
             .map_err(StoreError::on(failed))?;
-        // 1 to 4 are taken by functions: partitions, retention, what applies left to finish, the recent part.
+        // SQL functions use 1 to 4: partitions, retention, unfinished changes of `apply`, recent partitions.
         let locked: bool = client
             .query_one(
                 "SELECT pg_try_advisory_lock(lanekeeper.maintenance_lock(5))",
@@ -124,11 +125,11 @@ impl Reader {
             .map_err(StoreError::on("looking for a day to archive"))
     }
 
-    /// Up to [`PAGE`] events of a day behind `(session_id, seq)`, as fast as they are taken: the driver reads
-    /// no further ahead than its buffer.
+    /// Streams up to [`PAGE`] events of a day after `(session_id, seq)`. The driver reads ahead only as far as its
+    /// buffer goes.
     ///
     /// # Errors
-    /// Where Postgres does not answer; also in the midst of it.
+    /// Postgres does not answer. The stream may also end with this error.
     pub async fn page(
         &self,
         day: Date,
@@ -149,7 +150,7 @@ impl Reader {
     /// Records where a day is.
     ///
     /// # Errors
-    /// Where the connection was lost, it may have been recorded.
+    /// Nothing was recorded, unless the connection was lost: then it may have been.
     pub async fn record(
         &self,
         day: Date,
@@ -173,7 +174,7 @@ impl Reader {
     }
 }
 
-/// How many days past retention have events and are in no file.
+/// Counts the days past retention that have events and are not archived.
 ///
 /// # Errors
 /// Where Postgres does not answer.

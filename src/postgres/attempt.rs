@@ -1,4 +1,4 @@
-//! One attempt to connect: host after host, each for its part of the time (`host`).
+//! One attempt to connect: it tries one host after the other, each for its part of the time (`host`).
 
 use std::io;
 use std::pin::Pin;
@@ -46,14 +46,14 @@ pub(super) fn is_silence(error: &Error) -> bool {
     cause.is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::TimedOut)
 }
 
-/// What an attempt goes by.
+/// The settings of an attempt.
 pub(super) struct Attempt<'a> {
     pub driver: &'a Config,
     pub tls: &'a Connector,
     pub silent: &'a Silent,
-    /// For all hosts together.
+    /// The time for all hosts together.
     pub patience: Duration,
-    /// For one, even if more is left.
+    /// The most time for one host, even if more is left.
     pub most_per_host: Duration,
 }
 

@@ -11,28 +11,28 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
 use super::StoreError;
-use super::place::Place;
+use super::ctid::Ctid;
 
-/// A row of `ready`: how to find it, and what its successor needs.
+/// A row of `ready`: the values that find it, and those that a replacement takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyEntry {
     pub route: i32,
     pub priority: i16,
-    pub place: Place,
+    pub ctid: Ctid,
     pub id: i64,
 }
 
-/// A lane whose lock this connection now holds, as its newest progress says.
+/// A lane whose lock this connection now holds, with its newest progress.
 #[derive(Clone, Debug)]
 pub struct ClaimedLane {
     pub lane_id: i64,
     pub entry: ReadyEntry,
     pub session_id: i64,
     pub session: Arc<str>,
-    /// Version and step in one: one more with each settlement.
+    /// Version and step in one number, which grows by one with each settlement.
     pub version: i64,
-    /// Where its row is.
-    pub progress_place: Place,
+    /// The ctid of its row in `progress`.
+    pub progress_ctid: Ctid,
     /// Everything up to this seq is settled.
     pub cursor: i64,
     pub cursor_day: Date,
@@ -40,10 +40,10 @@ pub struct ClaimedLane {
     pub attempts: i32,
     /// Workers that died while they held the head.
     pub crashes: i32,
-    /// The head must wait this long yet: the entry was a spare one.
+    /// How long the head must still wait: the lane was claimed by another entry than that of its retry.
     pub retry_in: Duration,
     pub parked: bool,
-    /// The lane has requeued dead letters: the first comes before the first event behind this seq.
+    /// The lane has requeued dead letters. The first of them is delivered before the first event after this seq.
     pub requeued_after: Option<i64>,
     /// What it waits for, where its subscription requires acknowledgements.
     pub awaiting: Option<Awaiting>,
@@ -60,32 +60,32 @@ pub struct Awaiting {
     pub left: Duration,
 }
 
-/// What a connection asks for.
+/// The parameters of a claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     pub connection_id: i64,
     pub claim_id: i64,
-    pub walks: &'a [RouteScan],
-    /// Lanes at the most.
+    pub scans: &'a [RouteScan],
+    /// The most lanes that it may take.
     pub limit: i32,
-    /// The worker's lanes, ascending: they are passed over.
+    /// The lanes that this worker holds, ascending: the claim skips them.
     pub held: &'a [i64],
-    /// Lanes that were let go: their locks are given back first, once for each time that a lane is here.
+    /// Lanes that were released: the claim unlocks them first, once for each time that a lane is in this list.
     pub released: &'a [i64],
-    /// The connection's claims of which nothing is held any more.
+    /// The connection's claims whose lanes are all released.
     pub finished: &'a [i64],
 }
 
-/// A route to walk, and how far.
+/// The scan of one route: where it starts, and how many lanes it may take.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteScan {
     pub route: i32,
-    /// Lanes that may be taken on it.
+    /// The most lanes that it may take on this route.
     pub room: i32,
-    pub bound: ScanStart,
+    pub start: ScanStart,
 }
 
-/// A place in the order of a route's entries: those up to it were passed by an earlier walk.
+/// A position in the order of a route's entries. An earlier scan has passed the entries up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanStart {
     pub due_at: Timestamp,
@@ -100,20 +100,20 @@ impl ScanStart {
     };
 }
 
-/// Where the next walk of a route starts, and when it has something.
+/// What a claim found out about a route: where its next scan starts, and when its next entry is due.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteState {
     pub route: i32,
-    pub bound: ScanStart,
-    /// Known only where nothing at all was taken.
+    pub start: ScanStart,
+    /// Known only if the claim took no lane at all.
     pub next_due_in: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 pub struct Claimed {
     pub lanes: Vec<ClaimedLane>,
-    /// Lanes that are locked once more than they are held: a walk came by two entries of theirs. Each
-    /// must be unlocked once. So must a lane of which nothing else is known.
+    /// Lanes that this connection has locked once more than it holds them, because the scan found two of their
+    /// entries or found no progress of them. Each of them must be unlocked once.
     pub locked_twice: Vec<i64>,
     pub routes: Vec<RouteState>,
 }
@@ -143,20 +143,20 @@ pub async fn prepare(client: &Client) -> Result<Statement, StoreError> {
         .map_err(StoreError::on("preparing the claim"))
 }
 
-/// Takes the locks of lanes that are due, after it gave back those of lanes that were let go.
+/// Unlocks the released lanes, then takes the locks of lanes that are due.
 ///
 /// # Errors
-/// After any error locks may be held that nobody knows of: the connection must be closed.
+/// After any error, the connection may hold locks that this process does not know of: close it.
 pub async fn claim(
     client: &Client,
     statement: &Statement,
     claim: Claim<'_>,
 ) -> Result<Claimed, StoreError> {
-    let walks = claim.walks;
-    let routes: Vec<i32> = walks.iter().map(|walk| walk.route).collect();
-    let rooms: Vec<i32> = walks.iter().map(|walk| walk.room).collect();
-    let bounds: Vec<Timestamp> = walks.iter().map(|walk| walk.bound.due_at).collect();
-    let bound_ids: Vec<i64> = walks.iter().map(|walk| walk.bound.id).collect();
+    let scans = claim.scans;
+    let routes: Vec<i32> = scans.iter().map(|scan| scan.route).collect();
+    let rooms: Vec<i32> = scans.iter().map(|scan| scan.room).collect();
+    let starts: Vec<Timestamp> = scans.iter().map(|scan| scan.start.due_at).collect();
+    let start_ids: Vec<i64> = scans.iter().map(|scan| scan.start.id).collect();
     let row = client
         .query_one(
             statement,
@@ -165,8 +165,8 @@ pub async fn claim(
                 &claim.claim_id,
                 &routes,
                 &rooms,
-                &bounds,
-                &bound_ids,
+                &starts,
+                &start_ids,
                 &claim.limit,
                 &claim.held,
                 &claim.released,
@@ -184,24 +184,24 @@ pub async fn claim(
 }
 
 fn route_states(row: &Row, routes: &[i32]) -> Vec<RouteState> {
-    let bounds: Vec<Timestamp> = row.get(13);
-    let bound_ids: Vec<i64> = row.get(14);
+    let starts: Vec<Timestamp> = row.get(13);
+    let start_ids: Vec<i64> = row.get(14);
     let due_in_ms: Option<Vec<Option<i64>>> = row.get(15);
     let due_in_ms = due_in_ms.unwrap_or_else(|| vec![None; routes.len()]);
     routes
         .iter()
-        .zip(bounds.into_iter().zip(bound_ids))
+        .zip(starts.into_iter().zip(start_ids))
         .zip(due_in_ms)
         .map(|((&route, (due_at, id)), due_in_ms)| RouteState {
             route,
-            bound: ScanStart { due_at, id },
+            start: ScanStart { due_at, id },
             next_due_in: due_in_ms.map(millis),
         })
         .collect()
 }
 
-/// What the walks took, in their order, with the progress of each lane. The arrays of the walks are of one length, but for
-/// routes and priorities that all have in common.
+/// The lanes that the scans took, in the order of the scans, each with its progress. The arrays that come from the
+/// scans have equal lengths, except that routes and priorities have one element if all lanes share them.
 fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
     let lane_ids: Vec<i64> = row.get(0);
     if lane_ids.is_empty() {
@@ -209,7 +209,7 @@ fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
     }
     let routes: Vec<i32> = row.get(1);
     let priorities: Vec<i16> = row.get(2);
-    let places: Vec<Place> = row.get(3);
+    let ctids: Vec<Ctid> = row.get(3);
     let entry_ids: Vec<i64> = row.get(4);
     let session_ids: Vec<i64> = row.get(5);
     let sessions: Vec<&str> = row.get(6);
@@ -228,13 +228,13 @@ fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
             entry: ReadyEntry {
                 route: routes[if common { 0 } else { at }],
                 priority: priorities[if common { 0 } else { at }],
-                place: places[at],
+                ctid: ctids[at],
                 id: entry_ids[at],
             },
             session_id: session_ids[at],
             session: Arc::from(sessions[at]),
             version: progress.version,
-            progress_place: progress.place,
+            progress_ctid: progress.ctid,
             cursor: progress.cursor,
             cursor_day: days[at].map_or(progress.day, |day| day.max(progress.day)),
             attempts: progress.attempts,
@@ -251,7 +251,7 @@ fn lanes(row: &Row) -> (Vec<ClaimedLane>, Vec<i64>) {
 /// The newest progress of a lane.
 struct Known {
     version: i64,
-    place: Place,
+    ctid: Ctid,
     cursor: i64,
     day: Date,
     attempts: i32,
@@ -262,35 +262,35 @@ struct Known {
     awaiting: Option<Awaiting>,
 }
 
-/// Progress as it comes: in the order of its places.
+/// The progress of all lanes, in the order of the result's arrays.
 struct AllKnown {
     lanes: Vec<Option<Known>>,
-    /// Where each lane is; `None` where they are in the order of the walks, each once.
+    /// The index of each lane in `lanes`. `None`: the lanes are in the order of the scans, each once.
     at: Option<FxHashMap<i64, usize>>,
 }
 
 impl AllKnown {
-    /// What is known of the lane that is `place`th in the walks: once.
-    fn take(&mut self, place: usize, lane_id: i64) -> Option<Known> {
+    /// The progress of the lane that the scans took at this index. Only the first call for a lane returns it.
+    fn take(&mut self, index: usize, lane_id: i64) -> Option<Known> {
         let at = match &self.at {
-            None => place,
+            None => index,
             Some(at) => *at.get(&lane_id)?,
         };
         self.lanes[at].take()
     }
 }
 
-fn known(row: &Row, walked: &[i64]) -> AllKnown {
+fn known(row: &Row, scanned: &[i64]) -> AllKnown {
     let lane_ids: Vec<i64> = row.get(8);
     let versions: Vec<i64> = row.get(9);
     let cursors: Vec<i64> = row.get(10);
     let days: Vec<Date> = row.get(11);
-    let places: Vec<Place> = row.get(12);
+    let ctids: Vec<Ctid> = row.get(12);
     let mut lanes: Vec<Option<Known>> = (0..lane_ids.len())
         .map(|at| {
             Some(Known {
                 version: versions[at],
-                place: places[at],
+                ctid: ctids[at],
                 cursor: cursors[at],
                 day: days[at],
                 attempts: 0,
@@ -302,11 +302,11 @@ fn known(row: &Row, walked: &[i64]) -> AllKnown {
             })
         })
         .collect();
-    if let Some(places) = row.get::<_, Option<Vec<i32>>>(16) {
-        tell_of(&mut lanes, &places, row);
+    if let Some(indexes) = row.get::<_, Option<Vec<i32>>>(16) {
+        add_past(&mut lanes, &indexes, row);
     }
-    // Lanes that were made in a row have progress and entries in the same order.
-    let in_order = lane_ids == walked && lane_ids.is_sorted_by(|one, next| one < next);
+    // Lanes that were created one after the other have progress and entries in the same order.
+    let in_order = lane_ids == scanned && lane_ids.is_sorted_by(|one, next| one < next);
     let at = || lane_ids.iter().copied().zip(0..).collect();
     AllKnown {
         lanes,
@@ -314,8 +314,9 @@ fn known(row: &Row, walked: &[i64]) -> AllKnown {
     }
 }
 
-/// What is only said of those lanes whose heads have a past, that are parked or have requeued dead letters.
-fn tell_of(known: &mut [Option<Known>], places: &[i32], row: &Row) {
+/// Adds the columns that the result has only for some lanes: those whose heads have attempts or crashes, that are
+/// parked, or that have requeued dead letters. `indexes` counts from 1.
+fn add_past(known: &mut [Option<Known>], indexes: &[i32], row: &Row) {
     let attempts: Vec<i32> = row.get(17);
     let crashes: Vec<i32> = row.get(18);
     let waits_ms: Vec<Option<i64>> = row.get(19);
@@ -324,9 +325,9 @@ fn tell_of(known: &mut [Option<Known>], places: &[i32], row: &Row) {
     let sents: Vec<Option<i64>> = row.get(22);
     let due_at: Vec<Option<Timestamp>> = row.get(23);
     let left_ms: Vec<Option<i64>> = row.get(24);
-    for (at, &place) in places.iter().enumerate() {
-        let place = usize::try_from(place).expect("a place counts from 1") - 1;
-        let progress = known[place].as_mut().expect("nothing is taken yet");
+    for (at, &index) in indexes.iter().enumerate() {
+        let index = usize::try_from(index).expect("an index counts from 1") - 1;
+        let progress = known[index].as_mut().expect("nothing is taken yet");
         progress.attempts = attempts[at];
         progress.crashes = crashes[at];
         progress.retry_in = waits_ms[at].map_or(Duration::ZERO, millis);

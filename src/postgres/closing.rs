@@ -1,4 +1,4 @@
-//! Closing sessions, and what closes leave for workers to finish.
+//! Closes sessions, and finishes what a close leaves to workers.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;

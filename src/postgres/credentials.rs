@@ -1,8 +1,9 @@
-//! User and password of a database whose connection string or password stands in a file, which may be replaced while
-//! the process runs.
+//! Reads user and password again when the file with the connection string or the password is replaced while the process
+//! runs.
 //!
-//! Only these two are followed. A worker whose connections led to two servers, or to two databases of one, would
-//! hold a lane in one and deliver it from the other: whoever moves the database starts its workers again.
+//! Nothing else of the connection string is read again. If a worker's connections led to two servers, or to two
+//! databases of one server, it would lock a lane in one and deliver it from the other. So a worker must be restarted
+//! when its database moves.
 
 use lanekeeper_secret::Secret;
 use tokio_postgres::Config;

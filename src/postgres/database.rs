@@ -1,10 +1,11 @@
-//! Where the database is and how connections to it are secured: what every connection is made of.
+//! Where the database is and how connections to it are secured. Every connection is made from this.
 //!
-//! A Unix socket is never wrapped in TLS, whatever the mode: nothing is between it and the server.
-//! With `sslmode=prefer` a handshake that fails, or a server that lets this user in only without
-//! TLS, is followed by an attempt without, as libpq does it. Where the connection string or the password stands in a
-//! file, each connection is made with the credentials that it has by then (`credentials`). Several hosts are tried
-//! one after the other (`attempt`), and connecting ends within [`Database::patience`].
+//! A connection over a Unix socket never uses TLS, whatever the mode, because no network is in between. With
+//! `sslmode=prefer`, as in libpq, the client tries again without TLS if the handshake fails or if the server accepts
+//! this user only without TLS. If the connection string or the password is in a file, each connection uses the file's
+//! present credentials (`credentials`). Several hosts are tried one after the other (`attempt`), and connecting ends
+//! within
+//! [`Database::patience`].
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! Appends with a deadline.
 //!
-//! A statement that outlives its deadline is cancelled, best effort: a backend that waits for a
-//! session's append lock must not pile up behind every hook call. Its outcome stays unknown all the
-//! same; the message id makes the second try harmless.
+//! A statement that runs past its deadline is cancelled if possible: backends that wait for a session's append lock
+//! must not pile up behind hook calls. The outcome of a cancelled append stays unknown. Its message id makes a
+//! repetition safe.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What `lanekeeper doctor` asks the server. The judgement is the command's.
+//! Reads what `lanekeeper doctor` needs from the server. The command judges it.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio_postgres::types::Type;

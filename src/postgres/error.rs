@@ -1,4 +1,4 @@
-//! Why a statement failed, and what the caller may conclude.
+//! Classifies why a statement failed, and what the caller may conclude from it.
 
 use thiserror::Error;
 use tokio_postgres::error::{DbError, SqlState};

@@ -1,5 +1,5 @@
-//! Reading the next events of held lanes: of the recent part of the log where that has all they need, else of
-//! the whole log, whose plan has every partition.
+//! Reads the next events of held lanes. It reads only the recent partitions if they have all the events that the lanes
+//! need, else the whole log, with a plan that has every partition.
 
 mod arrival;
 
@@ -19,14 +19,14 @@ use self::arrival::Arrival;
 use super::StoreError;
 
 const FETCHING: &str = "fetching events";
-/// What stands for the size of a payload that was filtered.
+/// The size that the query returns for a filtered event.
 const FILTERED: i32 = -1;
-/// Bits of the seq, below the position's place.
+/// The low bits of the first column hold the seq; the bits above hold the number of the position.
 const SEQ_BITS: u32 = 47;
 pub const FETCH: &str = include_str!("sql/fetch.sql");
 pub const PAYLOAD: &str = include_str!("sql/payload.sql");
 
-/// From where to read a lane's events.
+/// The position from which to read a lane's events.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
     pub session_id: i64,
@@ -35,7 +35,7 @@ pub struct Position {
     pub subscription_id: i32,
 }
 
-/// A row of the log as a lane sees it.
+/// A row of the log, as one lane gets it.
 #[derive(Clone, Debug)]
 pub struct FetchedEvent {
     pub seq: i64,
@@ -43,30 +43,31 @@ pub struct FetchedEvent {
     pub message_id: Uuid,
     pub event_type: Arc<str>,
     pub created_at: Timestamp,
-    /// Bytes of the payload as JSON text; of no meaning where it was filtered.
+    /// Bytes of the payload as JSON text; without meaning if the event was filtered.
     pub size: i32,
     /// Whether the subscription's filter lets it through.
     pub matched: bool,
-    /// JSON text; `None` where it was filtered or is too large to come along.
+    /// JSON text. `None`: the event was filtered, or its payload is too large for the fetch and is read later.
     pub payload: Option<String>,
     pub headers: Option<String>,
 }
 
 impl FetchedEvent {
-    /// With the place of its position. `day` is the one that is not said, and so is `usual_type`.
+    /// Reads a row. Returns the index of the lane's position, and the event. The row omits the day if it is `day`, and
+    /// the type if it is `usual_type`.
     fn of(row: &Row, day: Date, usual_type: &Arc<str>, last_type: &mut Arc<str>) -> (usize, Self) {
-        let place_and_seq: i64 = row.get(0);
-        let place = usize::try_from(place_and_seq >> SEQ_BITS).expect("a place counts from 1") - 1;
+        let index_and_seq: i64 = row.get(0);
+        let index = usize::try_from(index_and_seq >> SEQ_BITS).expect("an index counts from 1") - 1;
         let payload: Option<String> = row.get(5);
         let left_out: Option<i32> = row.get(6);
         let came = || payload.as_ref().map_or(0, String::len);
         let event = Self {
-            seq: place_and_seq & ((1 << SEQ_BITS) - 1),
+            seq: index_and_seq & ((1 << SEQ_BITS) - 1),
             day: row.get::<_, Option<Date>>(1).unwrap_or(day),
             message_id: row.get(2),
             event_type: match row.get::<_, Option<&str>>(4) {
                 None => Arc::clone(usual_type),
-                // Of one that comes several times in a row, too.
+                // Reuse the allocation if the type is that of the row before.
                 Some(other) if **last_type == *other => Arc::clone(last_type),
                 Some(other) => {
                     *last_type = Arc::from(other);
@@ -79,12 +80,12 @@ impl FetchedEvent {
             payload,
             headers: row.get(7),
         };
-        (place, event)
+        (index, event)
     }
 
-    /// Bytes that it occupies here.
+    /// The bytes of memory that it takes.
     pub fn memory(&self) -> usize {
-        // Also where others share the type.
+        // Counts the type's bytes for each event, although events share the type.
         size_of::<Self>()
             + self.event_type.len()
             + self.payload.as_ref().map_or(0, String::len)
@@ -92,14 +93,14 @@ impl FetchedEvent {
     }
 }
 
-/// The fetch on one connection.
+/// The prepared fetch of one connection.
 pub struct Fetch {
     recent: Statement,
-    /// Its plan has every partition of the log: made where it is needed.
+    /// Its plan has every partition of the log, so it is prepared only when it is needed.
     all: OnceCell<Statement>,
-    /// The first day that `recent` has, as far as it is known. The statement itself refuses an earlier one.
+    /// The first day of the recent partitions, as last read. The statement refuses an earlier day.
     since: Mutex<Option<Date>>,
-    /// The type that most of the last events had: the next ones often have it, too.
+    /// The most frequent type of the last events. Rows with this type omit it.
     usual_type: Mutex<Arc<str>>,
 }
 
@@ -114,7 +115,7 @@ pub async fn prepare(client: &Client) -> Result<Fetch, StoreError> {
         since: Mutex::new(None),
         usual_type: Mutex::new(Arc::from("")),
     };
-    // Or the first old backlog would be an error in the server's log.
+    // Otherwise the first fetch of an old backlog would write an error to the server's log.
     fetch.learn(client).await?;
     Ok(fetch)
 }
@@ -229,7 +230,7 @@ impl Fetch {
     }
 }
 
-/// The next events of each position, in order: at most `rows` each, payloads up to `inline_bytes`.
+/// Reads the next events of each position, in order: at most `rows` for each, with payloads of up to `inline_bytes`.
 ///
 /// # Errors
 /// Nothing was changed.
@@ -246,11 +247,11 @@ pub async fn fetch(
     Ok(batches)
 }
 
-/// The same, where each position's events are given as soon as they are there, by its place among the positions:
-/// once for each, also where there are none. It may get fewer than there are.
+/// Like [`fetch`], but hands on each position's events as soon as they have arrived, with the position's index: once
+/// for each position, even if it has no events. A position may get fewer events than there are.
 ///
 /// # Errors
-/// Nothing was changed. Positions that were given nothing by then are given nothing any more.
+/// Nothing was changed. Positions that have got no events so far get none.
 pub async fn fetch_each(
     client: &Client,
     fetch: &Fetch,

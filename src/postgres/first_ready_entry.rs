@@ -1,4 +1,4 @@
-//! The first entry of each route, wherever the walks have come to.
+//! The first ready entry of each route, for the backstop scan. It ignores where the claims' scans start.
 
 use jiff::Timestamp;
 use tokio_postgres::types::Type;
@@ -7,7 +7,7 @@ use tokio_postgres::{Client, Row};
 use super::StoreError;
 use super::claim::ScanStart;
 
-/// A due entry that is there, whoever holds its lane.
+/// A ready entry that exists, whether or not a worker holds its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstReadyEntry {
     pub due_at: Timestamp,
@@ -16,8 +16,8 @@ pub struct FirstReadyEntry {
 }
 
 impl FirstReadyEntry {
-    /// From where a walk takes it.
-    pub fn bound(self) -> ScanStart {
+    /// The latest start of a scan that finds this entry.
+    pub fn scan_start(self) -> ScanStart {
         ScanStart {
             due_at: self.due_at,
             id: self.entry_id - 1,
@@ -25,29 +25,29 @@ impl FirstReadyEntry {
     }
 }
 
-/// How things stood at one moment.
+/// The result of one backstop scan, as of one moment.
 #[derive(Clone, Debug)]
 pub struct FirstReadyEntries {
-    /// In the order of the routes that were asked for.
+    /// One for each route, in the order of the parameter.
     pub entries: Vec<Option<FirstReadyEntry>>,
-    /// Postgres' clock, no later than the moment.
+    /// Postgres' clock, no later than that moment.
     pub asked_at: Timestamp,
-    /// The oldest transaction that was open and had a number.
+    /// The oldest open transaction that had a transaction id.
     pub oldest_open: i64,
-    /// A number that was drawn after `asked_at`.
+    /// A transaction id that was assigned after `asked_at`.
     pub own_transaction: i64,
-    /// Another one where commits may have been lost since.
+    /// Identifies the server. It changes if the server may have lost commits.
     pub server: Option<String>,
 }
 
-/// Looks for the first entry of each route from its floor on.
+/// Finds the first entry of each route at or after the route's low-water mark.
 ///
 /// # Errors
-/// It is not known.
+/// The query failed.
 pub async fn first_ready_entries(
     client: &Client,
     routes: &[i32],
-    floors: &[Timestamp],
+    low_water_marks: &[Timestamp],
 ) -> Result<FirstReadyEntries, StoreError> {
     let doing = "looking for the first entries";
     let row = client
@@ -55,7 +55,7 @@ pub async fn first_ready_entries(
             include_str!("sql/first_ready_entries.sql"),
             &[
                 (&routes, Type::INT4_ARRAY),
-                (&floors, Type::TIMESTAMPTZ_ARRAY),
+                (&low_water_marks, Type::TIMESTAMPTZ_ARRAY),
             ],
         )
         .await

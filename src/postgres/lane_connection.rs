@@ -1,9 +1,9 @@
 //! The dedicated, direct connections whose sessions hold lane locks.
 //!
-//! Their settings travel in the start-up message: planner switches that keep a plan made on an
-//! empty table from ruining a full one, keepalives with which the server notices a vanished node
-//! within 15 s, and a nonce. A pooler refuses or swallows such a message, and the nonce shows it:
-//! session locks through a transaction pooler would belong to nobody.
+//! Their settings are in the start-up message: planner switches, so that a plan made on an empty table stays right on a
+//! full one; keepalives, by which the server notices a vanished client within 15 s; and a nonce. A pooler refuses or
+//! drops such settings, and the missing nonce shows it. Through a transaction pooler, a session lock would stay with
+//! whichever server connection took it.
 
 use std::time::Duration;
 
@@ -91,11 +91,11 @@ pub async fn open(database: &Database, purpose: &str) -> Result<Opened, OpenErro
     })
 }
 
-/// Tells backends to end, and waits for none. Returns those that were there to be told: they have their
-/// locks until they are gone, which takes milliseconds, or for ever where their process is stopped.
+/// Terminates backends without waiting for their end. Returns those that still existed. They keep their locks until
+/// they have ended, which takes milliseconds, or never happens if the backend's process is stopped.
 ///
 /// # Errors
-/// It is not known which were told.
+/// It is unknown which backends got the signal.
 pub async fn end(
     client: &impl GenericClient,
     backends: &[Backend],

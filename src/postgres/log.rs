@@ -1,4 +1,4 @@
-//! Reading a session's log for people and followers: no lane, no token, nothing is written.
+//! Reads a session's log for people and followers. It uses no lane and no ready entry, and writes nothing.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, date};

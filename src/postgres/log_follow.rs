@@ -1,12 +1,12 @@
-//! Following all sessions of a stream by their logs: no lane, nothing is written.
+//! Follows all sessions of a stream by their logs. It uses no lane and writes nothing.
 //!
-//! The unit is the session's seq, never a timestamp or an id that is taken before the commit: within a session,
-//! seqs commit in their order, so a session whose newest visible seq is above a follower's cursor has news, whenever
-//! its producer committed and whatever committed before.
+//! It compares a session's newest visible seq with the follower's cursor, never a timestamp or an id that was assigned
+//! before the commit. Within a session, seqs commit in order, so a newest seq above the cursor always means new events,
+//! whenever their producers committed.
 //!
-//! A pass over the sessions reads those with events of today or yesterday, in pages. It costs one index descent for
-//! each of them, whatever the length of the log. An event that was appended more than a day before its transaction
-//! committed is not seen.
+//! A pass reads the sessions with events of today or yesterday, in pages. It costs one index descent for each of them,
+//! whatever the length of the log. It misses an event that was appended more than a day before its transaction
+//! committed.
 
 use jiff::civil::Date;
 use tokio_postgres::types::Type;
@@ -17,7 +17,7 @@ use super::{StoreError, inspect};
 /// Sessions that a page visits, those of other streams included.
 const PAGE_SESSIONS: i64 = 1_000;
 
-/// A session of the stream and the newest event that it has.
+/// A session of the stream, with its newest seq.
 #[derive(Clone, Debug)]
 pub struct NewestSeq {
     pub session_id: i64,
@@ -25,18 +25,18 @@ pub struct NewestSeq {
     pub seq: i64,
 }
 
-/// A part of a pass.
+/// One page of a pass.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub sessions: Vec<NewestSeq>,
-    /// The session after which the pass goes on; `None` at its end.
+    /// The session after which the pass continues. `None`: the pass has ended.
     pub next: Option<i64>,
 }
 
 /// The first day that a pass reads.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// It cannot be read.
 pub async fn since(client: &impl GenericClient) -> Result<Date, StoreError> {
     client
         .query_typed_one(include_str!("sql/log_follow_since.sql"), &[])
@@ -48,7 +48,7 @@ pub async fn since(client: &impl GenericClient) -> Result<Date, StoreError> {
 /// The sessions of a stream after `after` with events of `since` or later.
 ///
 /// # Errors
-/// Where they cannot be read; the same call goes on from the same place.
+/// They cannot be read. The same call may be repeated.
 pub async fn page(
     client: &mut Client,
     stream_id: i32,

@@ -1,7 +1,7 @@
-//! What keeps the tables small, and what an apply leaves to be finished.
+//! Keeps the tables small, and finishes what `apply` leaves for later.
 //!
-//! Each call is one short turn under an advisory lock: where another process is at it, nothing is
-//! done. The caller calls again while there is more.
+//! Each call does one short piece of work under an advisory lock. If another process holds the lock, it does nothing.
+//! The caller calls again while there is more to do.
 
 use tokio_postgres::Client;
 
@@ -16,13 +16,13 @@ pub const FORGET_SENT_MESSAGES: &str = include_str!("sql/forget_sent_messages.sq
 /// Keys of each kind that one turn forgets.
 const KEYS_AT_ONCE: i64 = 10_000;
 
-/// What one turn with the log and the keys did.
+/// The result of one step of maintenance on the log and the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub partitions_created: i64,
     pub partitions_dropped: i64,
-    /// Days past retention that some lane still has undelivered events of, that somebody is at, that
-    /// wait to be archived, or that are about to be dropped.
+    /// Days past retention that are still there: a lane has undelivered events of them, another worker processes them,
+    /// they wait for the archive, or they are about to be dropped.
     pub partitions_kept: i64,
     pub keys_forgotten: i64,
 }
@@ -32,16 +32,16 @@ impl Report {
         *self == Self::default()
     }
 
-    /// Whether another turn finds more to do.
+    /// Whether another call would find more to do.
     pub fn more(&self) -> bool {
         self.partitions_dropped > 0 || self.keys_forgotten >= KEYS_AT_ONCE
     }
 }
 
-/// One turn with the log and the keys. Where `archived`, no day is dropped that no file has.
+/// Does one step of maintenance on the log and the keys. If `archived`, it drops only days that were archived.
 ///
 /// # Errors
-/// Nothing of this turn was done.
+/// Nothing of this step was done.
 pub async fn run(
     client: &Client,
     retention_days: i32,
@@ -64,10 +64,11 @@ pub async fn run(
     })
 }
 
-/// Has the recent part of the log begin yesterday. False where it does, or where somebody is in the way.
+/// Makes the recent partitions begin with yesterday. Returns false if they do already, or if another transaction blocks
+/// the change.
 ///
 /// # Errors
-/// It begins where it did.
+/// Nothing was changed.
 pub async fn move_recent(client: &Client) -> Result<bool, StoreError> {
     client
         .query_one("SELECT lanekeeper.move_recent()", &[])
@@ -79,15 +80,15 @@ pub async fn move_recent(client: &Client) -> Result<bool, StoreError> {
 /// How long records are kept, in days.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
-    /// Why events were not plainly delivered; as long as the event in any case.
+    /// Outcomes: why events were not simply delivered. They are kept at least as long as their event.
     pub outcome_days: i32,
-    /// Who settled what and when.
+    /// The history of settlements.
     pub history_days: i32,
-    /// Dead letters, from when somebody dealt with them.
+    /// Resolved dead letters, counted from when they were resolved.
     pub dead_letter_days: i32,
 }
 
-/// Rows that a turn forgot.
+/// The number of rows that a step deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
     pub outcomes: i64,
@@ -96,7 +97,7 @@ pub struct Forgotten {
 }
 
 impl Forgotten {
-    /// Whether a turn with this limit left some of a kind for another one.
+    /// Whether a step with this limit left rows of some kind for another one.
     pub fn reached(&self, limit: i32) -> bool {
         [self.outcomes, self.histories, self.dead_letters].contains(&i64::from(limit))
     }
@@ -204,7 +205,7 @@ pub async fn expire_sessions(
 pub struct Turn {
     /// Changes that are not finished yet: look again at the poll floor.
     pub unfinished: i64,
-    /// A walk is under way: call again at once.
+    /// A scan is under way: call again at once.
     pub more: bool,
     pub sessions_walked: i64,
     pub lanes_woken: i64,

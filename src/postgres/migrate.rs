@@ -1,4 +1,4 @@
-//! Brings the schema of a database to what this program wants, and says what differs from it.
+//! Brings the schema of a database to this release's, and lists the differences.
 //!
 //! The schema is two kinds of files, embedded by build.rs. Numbered migrations change tables and are applied once.
 //! Functions and views have one file each and are applied again whenever it changes, in the order in which they need

@@ -1,13 +1,13 @@
-//! What operators do: each call is recorded in `operation` with who did it. Statements are unnamed:
-//! people come through transaction poolers too.
+//! The actions of operators. Each call is recorded in `operation` with the operator's name. Statements are unnamed,
+//! because operators connect through transaction poolers too.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::StoreError;
 
-/// Where workers are told which lanes an operator is about to change: one that waits for its turn is let
-/// go. Only what is committed before the change is asked for is heard in time, so callers are not in a transaction.
+/// The channel that notifies workers which lanes an operator is about to change, so that they release lanes that wait.
+/// A notification is sent only when its transaction commits, so callers must not be in a transaction.
 pub const WANTED: &str = "lanekeeper_wanted";
 
 /// An operator's action on a lane.
@@ -15,7 +15,7 @@ pub const WANTED: &str = "lanekeeper_wanted";
 pub enum LaneAction {
     /// Try the head now, with its attempts forgotten.
     Retry,
-    /// Pass the head, with the outcome `skipped`.
+    /// Skip the head, with the outcome `skipped`.
     Skip,
     /// Hold the lane until it is unparked.
     Park,
@@ -37,8 +37,8 @@ impl LaneAction {
 /// does nothing unless that seq is still the lane's head.
 ///
 /// # Errors
-/// SQLSTATE LK006 where there is no such lane or nothing to skip, LK007 where it was not let go,
-/// LK008 where the head is another one.
+/// SQLSTATE LK006 if there is no such lane or nothing to skip, LK007 if its holder did not release it,
+/// LK008 if the head is another event.
 pub async fn change_lane(
     client: &impl GenericClient,
     lane_id: i64,
@@ -105,7 +105,7 @@ pub async fn resume_subscription(
         .map_err(StoreError::on("resuming a subscription"))
 }
 
-/// Marks a dead letter as dealt with. False where it was already, or is not there.
+/// Marks a dead letter as resolved. Returns false if it was resolved already, or does not exist.
 ///
 /// # Errors
 /// Nothing was changed.
@@ -125,22 +125,22 @@ pub async fn drop_dead_letter(
         .map_err(StoreError::on("dropping a dead letter"))
 }
 
-/// What came of a dead letter that was to be requeued.
+/// The result of requeueing a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeued {
     Requeued,
-    /// It waits for its delivery already.
+    /// It already waits for its delivery.
     Before,
-    /// It was dealt with already.
+    /// It was resolved already.
     Resolved,
 }
 
-/// Has dead letters delivered again: at their place, which is before everything that their lanes have not
-/// delivered yet, or at the end. Waits up to 5 s for a running delivery of each lane. All or nothing.
+/// Requeues dead letters: at their place, which is before everything that their lanes have not delivered yet, or at the
+/// end. Waits up to 5 s for a running delivery of each lane. All or nothing.
 ///
 /// # Errors
-/// SQLSTATE LK006 where there is no such dead letter, its lane is parked or its subscription removed, LK007
-/// where a lane was not let go. Nothing was changed.
+/// SQLSTATE LK006 if there is no such dead letter, its lane is parked or its subscription removed, LK007
+/// if a holder did not release its lane. Nothing was changed.
 pub async fn requeue_dead_letters(
     client: &impl GenericClient,
     dead_ids: &[i64],

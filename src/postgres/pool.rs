@@ -1,4 +1,4 @@
-//! Pools of connections for what is no lane work.
+//! Connection pools for everything but lane work.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! What large payloads say at a few places, read without the payloads (I11).
+//! Reads previews of large payloads: the values at a few JSON pointers, without the payloads (I11).
 //!
-//! Postgres takes the places out, so that neither the wire nor the worker has the rest. They come back as
-//! a payload that says these and nothing else, for whoever reads payloads by JSON pointers. Only texts, numbers
-//! and truth values do; an object stands for every list on the way, because pointers do not tell them apart.
+//! Postgres extracts the values, so the rest of a payload is neither sent nor kept in memory. A preview is a payload
+//! with only these values, for code that reads payloads by JSON pointers. Only texts, numbers and truth values are
+//! extracted. An object stands in for each list on the way, because JSON pointers do not distinguish them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,17 @@ use tokio_postgres::types::Type;
 use super::StoreError;
 
 const PREVIEW: &str = include_str!("sql/preview.sql");
-/// Characters that a text is cut to: it is known by then whether it says anything, and no name is as long.
+/// Texts are cut to this many characters: enough to know whether a text is empty, and longer than any name.
 const CUT: i32 = 1024;
 
 /// Previews of payloads, as JSON, by their events' seqs.
 pub type Previews = BTreeMap<i64, String>;
 
-/// The previews of these events of a session. One that has a text of more than `longest` characters at
-/// any of the places is missing, and so is one that says nothing there.
+/// Reads the previews of these events of a session. The result omits an event if one of the texts has more than
+/// `longest` characters, or if the payload has no value at any of the pointers.
 ///
 /// # Errors
-/// Where they cannot be read.
+/// They cannot be read.
 pub async fn read(
     client: &impl GenericClient,
     session_id: i64,
@@ -85,8 +85,8 @@ pub async fn read(
         .collect())
 }
 
-/// A JSON pointer as Postgres takes it. `None` where the two would lead to different places: to Postgres -1 is
-/// the last of a list, and 07 its eighth.
+/// A JSON pointer as a Postgres path. `None`: the two would lead to different values. To Postgres, -1 is a list's last
+/// element, and 07 its eighth.
 fn path(pointer: &str) -> Option<Vec<String>> {
     let tokens = pointer.split('/').skip(1);
     let read = |token: &str| {

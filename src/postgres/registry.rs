@@ -1,4 +1,4 @@
-//! The session registry's rows: written in the transaction of an event's settlement.
+//! Writes the rows of the agent registry, in the transaction of an event's settlement.
 
 use lanekeeper_core::event::Event;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::StoreError;
 
 pub const OBSERVE: &str = include_str!("sql/registry_observe.sql");
 
-/// Enters what an event tells of its session. False where it is told of already.
+/// Records what an event says about its session. Returns false if the event was recorded before.
 ///
 /// # Errors
 /// The transaction is then to be rolled back.

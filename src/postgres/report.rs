@@ -1,7 +1,8 @@
-//! What a worker tells of each subscription: whether it delivers it, and if not, why.
+//! What each worker reports about each subscription: whether it delivers it, and if not, why.
 //!
-//! A row per worker and subscription, written where it changes. `status`, `doctor`, `apply` and autoscalers read them:
-//! whether a worker has a secret, may reach an address or finds a destination dead is known to that worker only.
+//! There is one row for each worker and subscription, written when the state changes. `status`, `doctor`, `apply` and
+//! autoscalers read them. Only a worker itself knows whether it has a secret, may reach an address, or finds a
+//! destination failing.
 
 use tokio_postgres::Client;
 

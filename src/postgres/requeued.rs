@@ -1,4 +1,4 @@
-//! Requeued dead letters, as a lane delivers them (I11: a large payload is not read with its letter).
+//! Reads requeued dead letters for delivery (I11: a large payload is read separately).
 
 use tokio_postgres::GenericClient;
 
@@ -48,7 +48,7 @@ pub async fn next(
     }))
 }
 
-/// A payload that did not come with its letter.
+/// Reads a large payload, which was not read with its dead letter.
 ///
 /// # Errors
 /// Where it cannot be read.

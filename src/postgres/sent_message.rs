@@ -1,4 +1,4 @@
-//! What was sent to chats and may be edited there. Each call is one statement on an index.
+//! The ids of chat messages that were sent and may be edited. Each call is one statement on an index.
 
 use lanekeeper_core::memory::MessageName;
 use tokio_postgres::GenericClient;

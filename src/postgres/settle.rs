@@ -1,4 +1,4 @@
-//! Settling: one call of `lanekeeper.settle` or `lanekeeper.finish` for many lanes, and what belongs to it.
+//! Settles lanes: one call of `lanekeeper.settle` or `lanekeeper.finish` for many lanes, and the statements around it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio_postgres::{Client, GenericClient, Row, Statement};
 
 use super::StoreError;
 use super::claim::ReadyEntry;
-use super::place::Place;
+use super::ctid::Ctid;
 
 pub const SETTLE: &str = include_str!("sql/settle.sql");
 pub const FINISH: &str = include_str!("sql/finish.sql");
@@ -18,31 +18,31 @@ pub const UNLOCK: &str = include_str!("sql/unlock.sql");
 pub const MARK: &str = include_str!("sql/record_in_flight.sql");
 pub const SUSPECT: &str = include_str!("sql/record_suspected_poison.sql");
 
-/// Bytes of an error that are kept.
+/// Errors are cut to this many bytes.
 const ERROR_LIMIT: usize = 2000;
 
-/// What becomes of a lane; the numbers are those of `lanekeeper.settle`.
+/// The new state of a lane. The numbers are those of `lanekeeper.settle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// The cursor moves, the lane stays held.
+    /// The cursor moves, and the lane stays held.
     Keep = 1,
     /// The cursor moves; the lane goes idle if nothing is left.
     Finish = 2,
-    /// The head failed or must wait: due again after a delay.
+    /// The head failed or must wait: the lane is due again after a delay.
     Retry = 3,
-    /// Held for an operator.
+    /// The lane is parked until an operator acts.
     Park = 4,
-    /// Due again now, behind the others.
+    /// The lane is due again now, after the other lanes that are due.
     Yield = 5,
-    /// The entry was a spare one.
+    /// The lane has another ready entry, so this one is deleted.
     Discard = 6,
-    /// Given back as it is.
+    /// The lane is released unchanged.
     Release = 7,
     /// It waits for acknowledgements: due again when the first is late.
     Await = 8,
 }
 
-/// Why the cursor passes an event that was not delivered, and what came of a requeued dead letter.
+/// Why the cursor passes an event that was not delivered, or the result of a requeued dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeKind {
     Coalesced {
@@ -70,7 +70,7 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// As `lanekeeper.settle` knows it.
+    /// The name in `lanekeeper.settle`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Coalesced { .. } => "coalesced",
@@ -93,12 +93,12 @@ pub struct Outcome {
 pub struct Settlement {
     pub lane_id: i64,
     pub session_id: i64,
-    /// The version, with its step, that was read: the compare-and-set is on it.
+    /// The version and step that were read, for the compare-and-set.
     pub version: i64,
-    /// Where the row with that version is, as far as it is known.
-    pub progress_place: Option<Place>,
+    /// The ctid of the row with that version. `None`: not known.
+    pub progress_ctid: Option<Ctid>,
     pub operation: Operation,
-    /// Whether there is a new version to write.
+    /// Whether there is a new state to write.
     pub changed: bool,
     pub cursor: i64,
     pub cursor_day: Date,
@@ -107,7 +107,7 @@ pub struct Settlement {
     /// For [`Operation::Retry`].
     pub delay: Duration,
     pub error: Option<String>,
-    /// The first seq of the settled range, where the subscription keeps history.
+    /// The first seq of the settled range, if the subscription keeps history.
     pub history_from: Option<i64>,
     pub outcomes: Vec<Outcome>,
     /// Where the subscription requires acknowledgements.
@@ -124,11 +124,11 @@ pub struct Acks {
 }
 
 impl Settlement {
-    /// The usual case: its events were accepted, and nothing else is to be said.
+    /// Whether it is the usual case: its events were accepted, and there is nothing else to write.
     fn only_finishes(&self) -> bool {
         self.operation == Operation::Finish
             && self.changed
-            && self.progress_place.is_some()
+            && self.progress_ctid.is_some()
             && self.attempts == 0
             && self.crashes == 0
             && self.error.is_none()
@@ -138,10 +138,10 @@ impl Settlement {
     }
 }
 
-/// What a settlement came to.
+/// The result of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// Somebody else settled the lane: nothing was written for it.
+    /// The compare-and-set failed: the lane was settled by another process, and nothing was written for it.
     Lost,
     Done,
     /// Finish: nothing is left, the entry is gone.
@@ -259,14 +259,14 @@ async fn finish(
     if days.iter().all(|day| *day == days[0]) {
         days.truncate(1);
     }
-    let progress: Vec<Option<Place>> = settled().map(|s| s.progress_place).collect();
-    let places: Vec<Place> = lanes.iter().map(|(_, entry)| entry.place).collect();
+    let progress: Vec<Option<Ctid>> = settled().map(|s| s.progress_ctid).collect();
+    let ctids: Vec<Ctid> = lanes.iter().map(|(_, entry)| entry.ctid).collect();
     let entries: Vec<i64> = lanes.iter().map(|(_, entry)| entry.id).collect();
     let row = client
         .query_one(
             statement,
             &[
-                &worker_id, &ids, &sessions, &versions, &cursors, &days, &progress, &places,
+                &worker_id, &ids, &sessions, &versions, &cursors, &days, &progress, &ctids,
                 &entries,
             ],
         )
@@ -336,14 +336,11 @@ async fn settle_any(
     } else {
         (Vec::new(), Vec::new())
     };
-    let places = column!(Place, |s, t| t.place);
+    let ctids = column!(Ctid, |s, t| t.ctid);
     let entries = column!(i64, |s, t| t.id);
     let history = sparse_column!(Option<i64>, |s| s.history_from.is_some(), s.history_from);
-    let progress_places = sparse_column!(
-        Option<Place>,
-        |s| s.progress_place.is_some(),
-        s.progress_place
-    );
+    let progress_ctids =
+        sparse_column!(Option<Ctid>, |s| s.progress_ctid.is_some(), s.progress_ctid);
     let sents = sparse_column!(
         Option<i64>,
         |s| s.acks.is_some(),
@@ -373,7 +370,7 @@ async fn settle_any(
                 &errors,
                 &routes,
                 &priorities,
-                &places,
+                &ctids,
                 &entries,
                 &history,
                 &outcomes.ords,
@@ -383,7 +380,7 @@ async fn settle_any(
                 &outcomes.errors,
                 &outcomes.attempts,
                 &outcomes.crashes,
-                &progress_places,
+                &progress_ctids,
                 &sents,
                 &waits_ended,
             ],
@@ -429,7 +426,7 @@ struct OutcomeColumns {
     ords: Vec<i32>,
     seqs: Vec<i64>,
     kinds: Vec<&'static str>,
-    /// For what is about a dead letter: its id.
+    /// The id of the dead letter, for outcomes of dead letters.
     replaced_by: Vec<Option<i64>>,
     errors: Vec<Option<String>>,
     attempts: Vec<i32>,
@@ -497,17 +494,17 @@ pub async fn mark(
     statement: &Statement,
     lanes: &[(i64, ReadyEntry)],
     delay: Duration,
-) -> Result<Vec<(i64, Place, i64)>, StoreError> {
+) -> Result<Vec<(i64, Ctid, i64)>, StoreError> {
     let ids: Vec<i64> = lanes.iter().map(|(lane_id, _)| *lane_id).collect();
     let routes: Vec<i32> = lanes.iter().map(|(_, entry)| entry.route).collect();
     let priorities: Vec<i16> = lanes.iter().map(|(_, entry)| entry.priority).collect();
-    let places: Vec<Place> = lanes.iter().map(|(_, entry)| entry.place).collect();
+    let ctids: Vec<Ctid> = lanes.iter().map(|(_, entry)| entry.ctid).collect();
     let entries: Vec<i64> = lanes.iter().map(|(_, entry)| entry.id).collect();
     let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
     let rows = client
         .query(
             statement,
-            &[&ids, &routes, &priorities, &places, &entries, &delay_ms],
+            &[&ids, &routes, &priorities, &ctids, &entries, &delay_ms],
         )
         .await
         .map_err(StoreError::on("marking slow lanes"))?;
@@ -517,7 +514,7 @@ pub async fn mark(
         .collect())
 }
 
-/// Records that a suspect head is about to be delivered alone, under a claim of its own.
+/// Records that a suspected poison event is about to be delivered alone, under a claim of its own.
 ///
 /// # Errors
 /// Nothing was recorded: do not deliver.

@@ -1,4 +1,4 @@
-//! What a worker process tells the others, and how it takes over from them.
+//! A worker process' own row, its heartbeats, and the takeover of other workers' lanes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_postgres::error::SqlState;
 
 use super::StoreError;
 
-/// A worker process as the `worker` table names it.
+/// The identity of a worker process in the table `worker`.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub worker_id: i64,
@@ -17,10 +17,10 @@ pub struct Identity {
     pub pid: i32,
 }
 
-/// Draws an id that no worker ever had; a restarted pod of the same name is another worker.
+/// Draws an id that no worker has had before. A restarted pod of the same name is another worker.
 ///
 /// # Errors
-/// Where the schema lacks the sequence.
+/// The schema lacks the sequence.
 pub async fn new_worker_id(client: &Client) -> Result<i64, StoreError> {
     let row = client
         .query_one("SELECT nextval('lanekeeper.worker_id')", &[])
@@ -30,8 +30,8 @@ pub async fn new_worker_id(client: &Client) -> Result<i64, StoreError> {
 }
 
 /// Takes the worker's liveness lock on this connection: while its session lives, no survivor
-/// charges a crash to what the worker held. False where an earlier session of the worker's did not let
-/// it go `within` that time.
+/// charges a crash to what the worker held. Returns false if an earlier session of this
+/// worker did not release it `within` that time.
 ///
 /// # Errors
 /// Where the server does not answer.
@@ -54,7 +54,7 @@ pub async fn hold_liveness(
     }
 }
 
-/// Who has the worker's liveness lock; `None`: nobody.
+/// The backend that holds the worker's liveness lock. `None`: no backend holds it.
 ///
 /// # Errors
 /// Where the server does not answer.
@@ -81,7 +81,7 @@ pub async fn liveness_holder(
 /// Writes the next version of the worker's row.
 ///
 /// # Errors
-/// The heartbeat did not get through: peers count from the one before.
+/// The heartbeat was not written. Peers judge the worker by the one before.
 pub async fn beat(client: &Client, identity: &Identity, draining: bool) -> Result<(), StoreError> {
     let state = if draining { "draining" } else { "running" };
     client
@@ -100,7 +100,7 @@ pub async fn beat(client: &Client, identity: &Identity, draining: bool) -> Resul
         .map_err(StoreError::on("writing the heartbeat"))
 }
 
-/// What the server's clock shows.
+/// The time by the server's clock.
 ///
 /// # Errors
 /// Where the server does not answer.
@@ -112,10 +112,10 @@ pub async fn clock(client: &Client) -> Result<Timestamp, StoreError> {
     Ok(row.get(0))
 }
 
-/// How many workers live, and which of them this one is.
+/// The number of live workers, and this worker's rank among them.
 ///
 /// # Errors
-/// It is not known.
+/// They cannot be read.
 pub async fn fleet(
     client: &Client,
     worker_id: i64,
@@ -147,10 +147,10 @@ pub async fn lock_table(client: &Client) -> Result<u64, StoreError> {
     Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
 }
 
-/// Removes the worker's row and its reports after a clean end.
+/// Removes the worker's row and its reports after a clean stop.
 ///
 /// # Errors
-/// They stay until a survivor removes it.
+/// They stay until a survivor removes them.
 pub async fn leave(client: &Client, worker_id: i64) -> Result<(), StoreError> {
     client
         .execute(include_str!("sql/leave.sql"), &[&worker_id])
@@ -162,7 +162,7 @@ pub async fn leave(client: &Client, worker_id: i64) -> Result<(), StoreError> {
 /// Registers a lane connection and takes its liveness lock. Returns the connection's id.
 ///
 /// # Errors
-/// Where nothing was registered, or the lock not taken.
+/// Nothing was registered, or the lock was not taken.
 pub async fn open_lane_connection(client: &Client, worker_id: i64) -> Result<i64, StoreError> {
     client
         .execute(include_str!("sql/begin_epoch.sql"), &[])
@@ -190,19 +190,19 @@ pub async fn close_lane_connection(client: &Client, connection_id: i64) -> Resul
         .map_err(StoreError::on("removing a lane connection"))
 }
 
-/// A worker some or all of whose lane connections are gone, and what became of their lanes.
+/// A worker with lost lane connections, and the results for their lanes.
 #[derive(Clone, Copy, Debug)]
 pub struct TakenOver {
     pub worker_id: i64,
-    /// Lane connections that are gone.
+    /// Lost lane connections.
     pub connections: i64,
-    /// Lanes that were woken.
+    /// Lanes that got a ready entry.
     pub lanes: i64,
     /// Heads that were charged a crash.
     pub charged: i64,
 }
 
-/// Wakes the lanes of connections that are gone.
+/// Wakes the lanes of lost connections.
 ///
 /// # Errors
 /// Nothing was taken over; another survivor, or the next call, does it.
@@ -229,7 +229,7 @@ pub async fn take_over(
         .collect())
 }
 
-/// A lane connection whose worker was silent for too long and that was ended.
+/// A lane connection that was terminated because its worker had no heartbeat for too long.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminated {
     pub worker_id: i64,
@@ -237,10 +237,10 @@ pub struct Terminated {
     pub silent_ms: i64,
 }
 
-/// Ends the lane connections of workers that are frozen.
+/// Terminates the lane connections of frozen workers.
 ///
 /// # Errors
-/// Nobody was ended, or this role may not end them.
+/// No connection was terminated, or this role may not terminate them.
 pub async fn terminate_frozen(
     client: &Client,
     after_ms: i64,

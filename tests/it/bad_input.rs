@@ -1,5 +1,5 @@
-//! What cannot work, from the outside: a worker without its database, and hook calls that no agent
-//! should make, all the way to the destination.
+//! Bad input from the outside: a worker without its database, and hook calls that no agent should make, all the way to
+//! the destination.
 
 use std::time::Duration;
 

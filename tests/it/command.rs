@@ -1,4 +1,4 @@
-//! One run of a command, from its arguments to what it left behind.
+//! Runs a command once, and collects its exit code and its output.
 
 use std::process::Stdio;
 

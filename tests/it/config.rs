@@ -1,4 +1,4 @@
-//! `lanekeeper config` and the ways in which a command line or a configuration is refused.
+//! `lanekeeper config`, and how wrong command lines and configurations are refused.
 
 use serde_json::Value;
 use tokio::io::AsyncReadExt as _;

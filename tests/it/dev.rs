@@ -1,4 +1,4 @@
-//! The private server: it outlives nothing it should not, and loses nothing it should keep.
+//! The private server of `lanekeeper dev`: it stops when it should, and keeps its data if it should.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Reading the repository's own documents.
+//! Reads the repository's documents for tests.
 
 use std::path::PathBuf;
 

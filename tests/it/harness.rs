@@ -1,4 +1,4 @@
-//! The tests' own ground: databases that do not see each other and do not stay.
+//! Tests of the test databases: they are isolated from each other, and are dropped.
 
 use crate::support::{TestDb, connect};
 

@@ -1,5 +1,4 @@
-//! `lanekeeper hook` and the spool: the real binary against a real server, and every recorded
-//! payload that is at hand.
+//! `lanekeeper hook` and the spool: the real binary, a real server, and every recorded payload that is available.
 
 use std::fs;
 use std::io::Write as _;

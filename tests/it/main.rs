@@ -1,4 +1,4 @@
-//! Integration tests: against a real PostgreSQL, and of the real binary; a module per topic.
+//! Integration tests, with a real PostgreSQL and the real binary. There is one module for each topic.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
-//! The main job from end to end: every payload that is at hand through a `lanekeeper hook` process
-//! of its own, two worker processes, a signed webhook. What arrives is what is due: each event once,
-//! each session in the order of its calls, and nothing else.
+//! The main job from end to end: every payload that is available goes through a `lanekeeper hook` process of its own,
+//! two worker processes and a signed webhook. Exactly the expected events arrive: each once, and each session in the
+//! order of its calls.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;

@@ -1,5 +1,4 @@
-//! PgBouncer in transaction mode between us and Postgres: producers work through it, a worker says
-//! that it cannot.
+//! PgBouncer in transaction mode: producers work through it, and a worker reports that it cannot.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! The documents name tests as proof: these tests check that the proof exists.
+//! The documents name tests as proof. These tests check that those tests exist.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -46,13 +46,13 @@ impl World {
         else {
             return Ok(());
         };
-        let walks: Vec<RouteScan> = process
+        let scans: Vec<RouteScan> = process
             .routes
             .values()
             .map(|route| RouteScan {
                 route: route.id,
                 room: limit,
-                bound: connection
+                start: connection
                     .bounds
                     .get(&route.id)
                     .copied()
@@ -66,7 +66,7 @@ impl World {
         let asked = claim::Claim {
             connection_id: connection.id,
             claim_id,
-            walks: &walks,
+            scans: &scans,
             limit,
             held: &held,
             released: &released,
@@ -75,7 +75,7 @@ impl World {
         let taken = claim::claim(&physical.client, &physical.claim, asked).await;
         let taken = taken.map_err(told)?;
         for state in &taken.routes {
-            connection.bounds.insert(state.route, state.bound);
+            connection.bounds.insert(state.route, state.start);
         }
         if !taken.locked_twice.is_empty() {
             unlock(connection, &taken.locked_twice, &[]).await?;
@@ -174,12 +174,12 @@ impl World {
         Ok(())
     }
 
-    /// A full walk with room to spare takes every lane that is due and free.
+    /// A full scan with room to spare takes every lane that is due and free.
     fn check_complete(
         &self,
         taken: &[usize],
         believed: &[usize],
-        walked: impl Fn(usize) -> bool,
+        scanned: impl Fn(usize) -> bool,
     ) -> Check {
         for (place, lane) in self.model.lanes.iter().enumerate() {
             let due = lane.due.is_some_and(|due| due <= self.model.now)
@@ -188,10 +188,10 @@ impl World {
                 && !lane.parked
                 && !lane.excused
                 && !believed.contains(&place);
-            let wanted = due && free && walked(Model::subscription_of(place));
+            let wanted = due && free && scanned(Model::subscription_of(place));
             ensure!(
                 !wanted || taken.contains(&place),
-                "lane {place} is due and free, and a full walk left it"
+                "lane {place} is due and free, and a full scan left it"
             );
         }
         Ok(())

@@ -35,7 +35,7 @@ const LOCKS: &str = "
     JOIN lanekeeper.lane AS l ON lanekeeper.lane_lock(l.lane_id) = (k.classid::bigint << 32 | k.objid::bigint)
     WHERE k.locktype = 'advisory' AND k.granted
       AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-/// A lane of which a walk met two entries is there twice.
+/// A lane appears twice if a scan found two of its entries.
 const CLAIMS: &str = "
     SELECT connection_id, abs(claim_id), (SELECT count(DISTINCT u) FROM unnest(lane_ids) AS u)
     FROM lanekeeper.claim ORDER BY 1, 2";

@@ -144,10 +144,10 @@ impl World {
         let marked = settle::mark(&physical.client, &physical.mark, &entries, time_out)
             .await
             .map_err(told)?;
-        for (lane_id, place, id) in marked {
+        for (lane_id, ctid, id) in marked {
             let holding = held.iter_mut().find(|holding| holding.lane_id == lane_id);
             let holding = holding.ok_or_else(|| format!("lane {lane_id} was marked unasked"))?;
-            (holding.entry.place, holding.entry.id, holding.marked) = (place, id, true);
+            (holding.entry.ctid, holding.entry.id, holding.marked) = (ctid, id, true);
             self.model.lanes[holding.shadow.lane].due = Some(self.model.now + FROZEN_AFTER_MS);
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Requests to a platform's HTTP API. Its credential never enters an error or a log, wherever it stands: some
-//! platforms have it in the URL, and servers like to repeat that.
+//! Sends requests to a platform's HTTP API. The credential never appears in an error or a log. Some platforms have it
+//! in the URL, and servers often repeat the URL in errors.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! What an event says in a chat: read from its payload by JSON pointers (RFC 6901).
+//! Reads from an event's payload, by JSON pointers (RFC 6901), what to say in a chat.
 //!
-//! Events of a session with one key are versions of one message: the first is sent, later ones edit it. An
-//! event without a key is a message of its own.
+//! Events of a session with the same key are versions of one message: the first is sent, later ones edit it. An event
+//! without a key is a message of its own.
 
 use lanekeeper_core::adapter::Role;
 use serde_json::Value;
@@ -37,13 +37,13 @@ impl Source {
     }
 }
 
-/// What a subscription says about its events.
+/// Where a subscription's payloads have their texts, keys and chats.
 #[derive(Clone, Debug)]
 pub struct Reading {
     texts: Vec<String>,
     key: String,
     is_final: String,
-    /// `None`: there is one place and the adapter knows it.
+    /// `None`: the adapter has only one chat.
     chat: Option<Source>,
     thread: Option<Source>,
     reply_to: Option<String>,
@@ -52,7 +52,7 @@ pub struct Reading {
 /// Where a message goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Empty where the adapter has one place only.
+    /// Empty if the adapter has only one chat.
     pub chat: String,
     /// A topic, a thread.
     pub thread: Option<String>,
@@ -61,7 +61,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The place by which messages that were sent there are remembered.
+    /// The name of the target in the record of sent messages.
     pub fn place(&self) -> String {
         match &self.thread {
             Some(thread) => format!("{}/{thread}", self.chat),
@@ -70,7 +70,7 @@ impl Target {
     }
 }
 
-/// What an event says, and where.
+/// An event's message and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub text: String,

@@ -1,23 +1,23 @@
-//! Events as messages of a chat: what Telegram, Discord and Slack have in common (G5, E7).
+//! Sends events as chat messages: the code that Telegram, Discord and Slack share (G5, E7).
 //!
 //! ```text
-//! event ─► what it says, where ─► parts ─► what was sent of them ─► one request ─► accepted
-//!                                            ▲ memory, in Postgres       │
-//!                                            └───────────────────────────┴─► partial: again at its next turn
+//! event ─► text and chat ───────► parts ─► which were sent ───────► one request ─► accepted
+//!                                            ▲ recorded, in Postgres     │
+//!                                            └───────────────────────────┴─► partial: again at its next reservation
 //! ```
 //!
-//! A delivery makes one request, because each request draws on the platform's limits: a text of three messages
-//! is three turns. What was sent is remembered part by part before the next one, so a repeated delivery goes on
-//! where the last one was, also in another process.
+//! A delivery makes one request, because each request counts against the platform's limits: a text of three messages
+//! needs three reservations. Each part is recorded before the next one is sent, so a repeated delivery continues after
+//! the last recorded part, also in another process.
 //!
 //! | what goes wrong | what happens |
 //! |---|---|
-//! | the memory cannot be read | nothing is sent, the event is retried |
-//! | sent, but the memory cannot be written | retried; this process enters it before it sends anything else |
+//! | the record cannot be read | nothing is sent, and the event is retried |
+//! | sent, but the record cannot be written | retried; this process writes the record before it sends anything else |
 //! | the process dies between the two | that part is sent twice: at least once, as everywhere |
-//! | the message to be edited was deleted | a new one is sent and remembered in its place |
+//! | the message to be edited was deleted | a new one is sent and recorded in its place |
 //! | the new text has fewer parts | the messages of the others are deleted |
-//! | versions come faster than the parts of one can be sent | one that has begun is said to its end, then the newest |
+//! | versions come faster than the parts of one can be sent | all parts of the version that has begun are sent, then the newest version |
 
 mod api;
 mod message;

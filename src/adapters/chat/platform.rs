@@ -1,4 +1,4 @@
-//! What a chat platform does: one request each. An adapter's own knowledge of a platform is behind this.
+//! The interface of a chat platform: one request for each method. It hides what an adapter knows about its platform.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lanekeeper_core::bucket::Bucket;
 
 use super::message::Target;
 
-/// What came of one request.
+/// The result of one request.
 #[derive(Debug)]
 pub enum Outcome {
     /// A message was sent; this is what the platform calls it.
@@ -37,10 +37,10 @@ pub trait Platform: Send + Sync + 'static {
 
     async fn delete(&self, target: &Target, reference: &str) -> Outcome;
 
-    /// Whether it can show there that somebody types.
+    /// Whether the platform can show a typing indicator there.
     fn can_type(&self, target: &Target) -> bool;
 
-    /// Shows that somebody types. What comes of it is of no account.
+    /// Shows the typing indicator. The result is ignored.
     async fn show_typing(&self, target: &Target);
 
     /// What it speaks to, for spans.

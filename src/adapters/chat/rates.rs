@@ -1,4 +1,4 @@
-//! What is kept of a platform's limits, and what a subscription says instead with `rates`.
+//! The rate limits of chat platforms, and the subscription's key `rates`, which overrides them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use serde::Deserialize;
 
 use crate::SettingsError;
 
-/// A limit of a platform's.
+/// A rate limit of a platform.
 #[derive(Debug)]
 pub struct PlatformLimit {
-    /// Its name among the `rates`, and in its buckets.
+    /// Its key in `rates`, and a part of its buckets' keys.
     pub name: &'static str,
-    /// Whether each chat has it, and not all that a bot sends together.
+    /// Whether it applies to each chat separately. Otherwise it applies to everything that a bot sends.
     pub per_chat: bool,
     sends: u32,
     seconds: u64,
 }
 
 impl PlatformLimit {
-    /// Of all that a bot sends: so many requests in so many seconds.
+    /// A limit on everything that a bot sends: this many requests in this many seconds.
     pub const fn of_bot(name: &'static str, sends: u32, seconds: u64) -> Self {
         Self {
             name,
@@ -30,7 +30,7 @@ impl PlatformLimit {
         }
     }
 
-    /// Of what it sends to one chat.
+    /// A limit on what a bot sends to one chat.
     pub const fn of_chat(name: &'static str, sends: u32, seconds: u64) -> Self {
         Self {
             per_chat: true,
@@ -45,7 +45,7 @@ impl PlatformLimit {
 pub struct Rates(BTreeMap<String, Rate>);
 
 impl Rates {
-    /// Refuses names that are none of these limits'.
+    /// Refuses names that are not among these limits.
     pub fn check(
         &self,
         kind: &'static str,
@@ -63,7 +63,7 @@ impl Rates {
         Err(SettingsError::invalid(kind, "rates", reason))
     }
 
-    /// What counts: what was set, or the platform's.
+    /// The rate that applies: the subscription's, or else the platform's.
     pub fn of(&self, limit: &PlatformLimit) -> Rate {
         self.0.get(limit.name).copied().unwrap_or_else(|| {
             Rate::new(limit.sends, Duration::from_secs(limit.seconds))
@@ -72,21 +72,22 @@ impl Rates {
     }
 }
 
-/// A rate by which all subscriptions must go that a platform counts together.
+/// A rate limit that the platform counts over several subscriptions. They must all set the same rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformRate {
     pub kind: &'static str,
-    /// The variable with the secret by which the platform knows who sends.
+    /// The variable with the secret that identifies the sender to the platform.
     pub secret_env: String,
-    /// Its name among the `rates`.
+    /// Its key in `rates`.
     pub name: &'static str,
-    /// The chat that it is of; `None`: of all that is sent with the secret, or of whichever chat an event names.
+    /// The chat that it applies to. `None`: it applies to everything that is sent with the secret, or events name the
+    /// chat.
     pub chat: Option<String>,
     pub rate: Rate,
 }
 
 impl PlatformRate {
-    /// Whether both are of what the platform counts together, and differ.
+    /// Whether the platform counts both together, and their rates differ.
     pub fn contradicts(&self, other: &Self) -> bool {
         let is_same_chat = self.chat.is_none() || other.chat.is_none() || self.chat == other.chat;
         (self.kind, self.name, &self.secret_env) == (other.kind, other.name, &other.secret_env)

@@ -1,4 +1,4 @@
-//! What the settings of all chat adapters have in common, judged without a secret and without the network.
+//! The settings that all chat adapters share. They are checked without a secret and without the network.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A text that is too long for one message, as several: cut at the end of a line, of a word, or where it must
-//! be, and never inside a character. A code fence that is cut is closed, and opened again in the next part.
+//! Splits a text that is too long for one message: at the end of a line, else of a word, else between two characters. A
+//! code fence that is cut is closed, and opened again in the next part.
 //!
-//! Lengths are UTF-16 code units, by which Telegram counts; no platform counts more for any character.
+//! Lengths are UTF-16 code units, which Telegram counts; no platform counts more for any character.
 
 const FENCE: &str = "```";
 /// What an opening fence may say; a longer line is cut off in what is repeated.

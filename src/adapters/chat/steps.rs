@@ -1,5 +1,5 @@
-//! What this process did of messages that are not done, and what it could not enter yet. Nothing depends on it
-//! but that requests are not repeated without need: it goes with the process, and is bounded.
+//! Remembers which requests this process has sent for unfinished messages, and which message ids it could not record in
+//! the database yet. It only saves repeated requests: it is bounded, and is lost with the process.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,21 +7,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lanekeeper_core::memory::MessageName;
 use uuid::Uuid;
 
-/// Messages that may be under way at once before the oldest is forgotten: more than a worker holds lanes.
+/// Messages that are remembered at once; the oldest is forgotten first. More than the lanes that a worker holds.
 const MOST: usize = 8192;
 
-/// What was done of one event.
+/// What this process has done for one event.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     pub typed: bool,
-    /// Parts that show what this event says.
+    /// Parts of the message that show this event's text.
     pub parts: Vec<i32>,
 }
 
 #[derive(Default)]
 struct Known {
     events: HashMap<Uuid, Done>,
-    /// In the order in which they came; some are done with.
+    /// In the order of arrival. Some of them are finished.
     order: VecDeque<Uuid>,
 }
 
@@ -33,7 +33,7 @@ impl Steps {
         self.known().events.get(&event).cloned().unwrap_or_default()
     }
 
-    /// Whether a part shows what this event says, and others do not yet.
+    /// Whether some parts of the message show this event's text, and others do not yet.
     pub fn have_begun(&self, event: Uuid) -> bool {
         let known = self.known();
         known
@@ -68,20 +68,20 @@ impl Steps {
     }
 }
 
-/// Which message of which lane, and where.
+/// The subscription, session, chat and key of a message.
 type Name = [String; 4];
 
 fn owned(name: MessageName<'_>) -> Name {
     [name.subscription, name.session, name.place, name.key].map(str::to_owned)
 }
 
-/// What was sent and is not on record yet. It is entered before anything else is sent of its message, whichever
-/// version of it is delivered then.
+/// Messages that were sent and whose ids are not recorded yet. The id is recorded before anything else is sent for that
+/// message, whichever version of it is delivered then.
 #[derive(Default)]
 pub struct Owed(Mutex<HashMap<Name, (i32, String)>>);
 
 impl Owed {
-    /// Where too much is owed already it is not noted, and may be sent twice.
+    /// Remembers a message id. If too many are remembered already, it is not, and the message may be sent twice.
     pub fn note(&self, name: MessageName<'_>, part: i32, reference: &str) {
         let mut owed = self.owed();
         if owed.len() < MOST {
@@ -91,7 +91,7 @@ impl Owed {
 
     pub fn of(&self, name: MessageName<'_>) -> Option<(i32, String)> {
         let owed = self.owed();
-        // Nothing is owed but where Postgres was away.
+        // Usually empty: there are entries only after Postgres was away.
         if owed.is_empty() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What an answer of Discord's means.
+//! Maps Discord's answers to outcomes.
 //!
 //! | answer | outcome |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | 403 with a code, other 4xx | rejected |
 //! | 5xx, anything else | retried |
 //!
-//! `X-RateLimit-Remaining: 0` on any answer is as good as a 429 that did not have to come.
+//! `X-RateLimit-Remaining: 0` on any answer starts the same pause as a 429 would.
 
 use std::time::Duration;
 

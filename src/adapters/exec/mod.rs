@@ -1,4 +1,4 @@
-//! Events on the standard input of a command, one process per delivery.
+//! Runs a command for each delivery, with the event on its standard input.
 //!
 //! | end of the command | verdict |
 //! |---|---|

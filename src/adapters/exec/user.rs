@@ -1,6 +1,6 @@
-//! Another user than the worker's, for commands that need not be trusted with what the worker may do.
+//! Runs a command as another user than the worker, with fewer rights.
 //!
-//! Only a worker that runs as root can start programs as somebody else. Where it does, `std` sets the group, drops
+//! Only a worker that runs as root can start programs as another user. Then `std` sets the group, drops
 //! all supplementary groups and sets the user, in this order, before it executes the program; the kernel takes the
 //! capabilities away with the user.
 
@@ -15,7 +15,7 @@ const ACCOUNTS: &str = "/etc/passwd";
 /// CAP_SETGID and CAP_SETUID in the mask of `/proc/self/status`.
 const MAY_CHANGE_USER: u64 = 1 << 6 | 1 << 7;
 
-/// Who a command runs as.
+/// The user that a command runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,

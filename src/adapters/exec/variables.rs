@@ -1,8 +1,8 @@
-//! The environment of a command: a list, never the worker's own.
+//! The environment of a command: an allow list, never the worker's environment.
 //!
-//! A worker's environment holds its secrets, and any list of what must not be handed on would lack the next one. So
-//! a command gets [`PASSED`], what its subscription names in `env`, and what describes its event. A subscription
-//! may name variables of the worker, except those that the worker itself is configured by.
+//! A worker's environment holds its secrets, and a list of variables to withhold would always be incomplete. So a
+//! command gets [`PASSED`], the variables that its subscription names in `env`, and those that describe its event. A
+//! subscription may name variables of the worker, except those that configure the worker itself.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
-//! What an answer of Slack's Web API means.
+//! Maps answers of Slack's Web API to outcomes.
 //!
 //! | answer | outcome |
 //! |---|---|
 //! | 200 `ok: true` | sent, or done |
-//! | 2xx that does not say | done: sent, and nobody knows what it is called |
+//! | 2xx without a message id | done: sent, with an unknown id |
 //! | 429 with Retry-After, `ratelimited` | throttled: what was asked for too often |
 //! | `message_not_found`, `cant_update_message`, `edit_window_closed` | missing: a new one is sent |
 //! | `invalid_auth`, `token_revoked`, `account_inactive`, … | retried slowly: the token is wrong |

@@ -1,18 +1,18 @@
-//! What an answer of the Bot API means.
+//! Maps answers of the Bot API to outcomes.
 //!
 //! | answer | outcome |
 //! |---|---|
 //! | `ok` | sent, or done |
-//! | 2xx that does not say | done: sent, and nobody knows what it is called |
-//! | 429 with `retry_after` | throttled: this chat alone, for Telegram does not say more |
+//! | 2xx without a message id | done: sent, with an unknown id |
+//! | 429 with `retry_after` | throttled: only this chat, because Telegram does not say what the pause is for |
 //! | 400 message is not modified | done: it shows that already |
 //! | 400 message to edit not found, can't be edited | missing: a new one is sent |
-//! | 400 can't parse entities | said again plainly |
+//! | 400 can't parse entities | sent again as plain text |
 //! | 401, 404 | the token is wrong: retried slowly, everything waits |
-//! | 403, other 4xx | rejected: other chats live |
+//! | 403, other 4xx | rejected: other chats are not affected |
 //! | 5xx, anything else | retried |
 //!
-//! Refusals have no code but the HTTP status: they are told apart by their description, as all clients do.
+//! Refusals have no code but the HTTP status. As in all clients, the description distinguishes them.
 
 use std::time::Duration;
 

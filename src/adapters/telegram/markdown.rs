@@ -1,7 +1,7 @@
-//! What agents write, as MarkdownV2 (core.telegram.org/bots/api#markdownv2-style).
+//! Converts the Markdown that agents write to MarkdownV2 (core.telegram.org/bots/api#markdownv2-style).
 //!
-//! Fenced code, `code` and **bold** are kept as such. Everything else means itself: each character that
-//! MarkdownV2 has a use for is escaped, so that no text is refused for its punctuation.
+//! It keeps fenced code, `code` and **bold**. It escapes every other character that has a meaning in MarkdownV2, so
+//! that Telegram refuses no text for its punctuation.
 
 /// "… must be escaped with the preceding character '\'".
 const SPECIAL: &str = r"\_*[]()~`>#+-=|{}.!";

@@ -1,4 +1,4 @@
-//! What a destination's answer means.
+//! Maps a destination's answers to verdicts.
 //!
 //! | answer | verdict |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! A webhook's settings, judged without a secret and without a look at the network.
+//! A webhook's settings. They are checked without a secret and without the network.
 //!
 //! URLs are not repeated in errors: paths and queries of webhook URLs often are credentials.
 

@@ -1,7 +1,7 @@
-//! What the running workers make of what was applied.
+//! Reads how the running workers report on the subscriptions that were applied.
 //!
-//! They say so in rows, within a second: only a worker knows which secrets it has and which addresses it may reach, and
-//! what another process concluded from its settings could be wrong.
+//! They report in rows, within a second. Only a worker knows which secrets it has and which addresses it may reach;
+//! another process could come to a wrong result with its own settings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

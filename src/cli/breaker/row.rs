@@ -1,4 +1,4 @@
-//! A destination in the list: what workers report of it, and what Redis knows.
+//! One destination in the list: what workers report about it, and what Redis stores.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! `lanekeeper dead requeue`: dead letters that are delivered again, a lane in a transaction.
+//! `lanekeeper dead requeue`: delivers dead letters again, with one transaction for each lane.
 //!
-//! All of a lane go in one call: the first of them wakes it, and what comes after would find it busy.
-//! Each lane has a call of its own: one that cannot take any keeps no other waiting.
+//! All dead letters of a lane are requeued in one call: the first of them wakes the lane, and a later call would find
+//! it busy. Each lane has a call of its own, so a lane that cannot take any delays no other.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

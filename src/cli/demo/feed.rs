@@ -1,5 +1,5 @@
-//! Makes hook calls as agent CLIs do: one process each, one call of a session after the other, many sessions at the
-//! same time.
+//! Makes hook calls as agent CLIs do: one process for each call, one call of a session after the other, many sessions
+//! at the same time.
 
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The hook calls that the demo makes, and what should become of each.
+//! The hook calls that the demo makes, and the expected result of each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `demo --keep`: the demo runs in the background, and what it says is shown until its verdict is there.
+//! `demo --keep`: runs the demo in the background, and shows its output until it has a verdict.
 
 use std::fs::{File, OpenOptions};
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! The processes of the demo: this program's commands, and a Redis where one is installed.
+//! The processes of the demo: this program's commands, and a Redis if one is installed.
 
 use std::fs::{File, OpenOptions};
 use std::io;

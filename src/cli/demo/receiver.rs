@@ -1,10 +1,11 @@
-//! A webhook receiver that checks what Lanekeeper promises: the one of `lanekeeper demo`, and of the crash tests.
+//! A webhook receiver that checks Lanekeeper's guarantees, for `lanekeeper demo` and the crash tests.
 //!
 //! It verifies the signature of each delivery (Standard Webhooks), writes what it accepted to a record, one JSON line
 //! each, before it answers, and watches the order inside every session. It shows what a receiver has to do: recognise
-//! a repeated message id, and nothing about order. A dead letter that was requeued says so, and comes behind others.
+//! repeated message ids. It need not restore any order. A requeued dead letter is marked as such, and arrives after
+//! later events.
 //!
-//! `GET /summary` tells the counts. After SIGUSR1 it records the next delivery as withheld and never answers it, so
+//! `GET /summary` returns the counts. After SIGUSR1 it records the next delivery as withheld and never answers it, so
 //! that the worker that waits for the answer can be killed in the middle of a delivery. SIGTERM prints the counts and
 //! ends it, with 1 if the order was broken.
 
@@ -101,10 +102,10 @@ struct Line<'a> {
     event_type: &'a str,
     created_at: &'a str,
     attempt: u32,
-    /// A dead letter that somebody had delivered again.
+    /// A requeued dead letter.
     requeued: bool,
     duplicate: bool,
-    /// It was told that it is not wanted.
+    /// The receiver refused it.
     refused: bool,
     /// It gets no answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

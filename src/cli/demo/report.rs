@@ -1,4 +1,4 @@
-//! What the demo tells at its end: what the calls became, a row for each session, and the verdict.
+//! The report at the end of the demo: the results of the calls, a row for each session, and the verdict.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal as _;

@@ -1,8 +1,8 @@
-//! A worker that is killed in the middle of a delivery, and who took over.
+//! Kills a worker in the middle of a delivery, and measures the takeover.
 //!
-//! The receiver withholds the answer to one delivery; the worker that waits for it is killed by SIGKILL. What is
-//! measured is the time from there until the same event is accepted from another worker: the server has to notice
-//! that the connection is gone, and another worker has to claim the lane.
+//! The receiver withholds the answer to one delivery, and the worker that waits for it is killed by SIGKILL. The
+//! measured time ends when another worker's delivery of the same event is accepted: the server has to notice that the
+//! connection is gone, and another worker has to claim the lane.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct Killed {
     pub(super) seq: i64,
 }
 
-/// Who delivered the event instead.
+/// The worker that delivered the event instead.
 pub(super) struct Takeover {
     pub(super) worker: usize,
     pub(super) after: Duration,

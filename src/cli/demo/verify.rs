@@ -1,5 +1,5 @@
-//! Compares the receiver's record with the database: nothing missing, nothing twice, each session in its order. The
-//! receiver's word is not taken for it, and neither is the engine's.
+//! Compares the receiver's record with the database: no event is missing or there twice, and each session is in order.
+//! It relies neither on the receiver's own checks nor on the engine's.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Whether what agent CLIs report arrives, and is understood.
+//! Whether agent CLIs report their hook calls, and whether this release knows their events.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Whether the server has room for what the workers will ask of it.
+//! Whether the server has enough locks and connections for the workers.
 
 use lanekeeper_config::{Config, WorkerConfig};
 use lanekeeper_engine as engine;

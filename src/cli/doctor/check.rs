@@ -1,4 +1,4 @@
-//! What a check came to.
+//! The result of one check.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The log's partitions, the workers' signs of life, the subscriptions' settings.
+//! The log's partitions, the workers' heartbeats, and the subscriptions' settings.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub(super) fn workers(workers: &[WorkerStatus], config: &WorkerConfig) -> Check 
     }
 }
 
-/// Whoever holds a lane's lock keeps its events from being delivered.
+/// A foreign backend that holds a lane's lock blocks that lane.
 pub(super) fn foreign_locks(found: &[ForeignLock]) -> Check {
     const NAME: &str = "locks";
     if found.is_empty() {

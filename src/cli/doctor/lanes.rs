@@ -1,4 +1,4 @@
-//! Sessions that do not get on: their head fails, or waits for an operator. And dead letters.
+//! Lanes that are blocked, because their head fails or waits for an operator; and dead letters.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whether limits can be shared.
+//! Whether limits can be shared over Redis.
 
 use lanekeeper_core::error::chain;
 use lanekeeper_limit::{LinkError, Survey};

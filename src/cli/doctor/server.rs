@@ -54,7 +54,7 @@ fn encoding(server: &Server) -> Check {
     }
 }
 
-/// A1: what a producer was told is stored survives a crash.
+/// A1: events that were confirmed to a producer survive a crash.
 fn durability(server: &Server) -> Check {
     let Server {
         fsync,

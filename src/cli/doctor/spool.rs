@@ -1,4 +1,4 @@
-//! Whether hook calls on this machine have a place to wait, and what of them will not be sent.
+//! Whether hook calls on this machine can be spooled, and which spooled records will not be sent.
 
 use lanekeeper_producer::spool::{Rejected, Spool, SpoolConfig, SpoolError};
 use lanekeeper_streams::hooks::SPOOLED;

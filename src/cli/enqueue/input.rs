@@ -1,6 +1,6 @@
-//! Lines of standard input, in batches that are bounded in events and bytes.
+//! Reads lines of standard input in batches that are bounded in events and bytes.
 //!
-//! What is there is handed on: a slow writer's lines are not kept waiting for a batch to fill.
+//! It hands on the lines that are there, and does not wait for a batch to fill.
 
 use std::io;
 

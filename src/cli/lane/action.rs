@@ -1,5 +1,5 @@
-//! One action on several lanes, each in a transaction of its own: a lane whose delivery does not end
-//! keeps no other lane waiting for the operator.
+//! Applies one action to several lanes, each in a transaction of its own. So a lane whose delivery does not end delays
+//! no other lane.
 
 use std::process::ExitCode;
 

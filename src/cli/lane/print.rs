@@ -1,4 +1,4 @@
-//! Lanes for people and scripts.
+//! Prints lanes for people and scripts.
 
 use lanekeeper_postgres::inspect::LaneStatus;
 

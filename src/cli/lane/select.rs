@@ -1,4 +1,4 @@
-//! Which lanes a command is about: one by its id, or those of a session.
+//! Selects the lanes that a command acts on: one by its id, or those of a session.
 
 use lanekeeper_postgres::inspect::{self, LaneStatus};
 use tokio_postgres::Client;

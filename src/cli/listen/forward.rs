@@ -1,4 +1,4 @@
-//! Posting a session's events, one after the other, by the webhook adapter.
+//! Posts a session's events, one after the other, with the webhook adapter.
 
 use std::sync::Arc;
 use std::time::Duration;

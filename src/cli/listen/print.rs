@@ -1,4 +1,4 @@
-//! A line for each event, and for each answer.
+//! Prints a line for each event, and for each answer.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::forward::Next;
 /// Characters of a session's name.
 const SESSION_WIDTH: usize = 36;
 
-/// One request and what came of it.
+/// One request and its result.
 pub(super) struct Answer<'a> {
     pub(super) event: &'a Event,
     pub(super) attempt: u32,

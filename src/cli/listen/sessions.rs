@@ -1,7 +1,7 @@
-//! How far each session went, and which may go on.
+//! The position of `listen` in each session, and which sessions may continue.
 //!
-//! Only sessions with events of the days that passes read are remembered. One that is forgotten and comes back is
-//! read from its first event of those days: the earlier ones were seen before.
+//! It remembers only sessions with events of the days that a pass reads. If a forgotten session returns, it is read
+//! from its first event of those days, because its earlier events were shown before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

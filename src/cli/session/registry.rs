@@ -1,4 +1,4 @@
-//! How an entry of the session registry is printed: a line for each thing that is known.
+//! Prints an entry of the agent registry: a line for each known field.
 
 use jiff::Timestamp;
 use lanekeeper_postgres::inspect::RegistryEntry;

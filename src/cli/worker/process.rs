@@ -1,4 +1,4 @@
-//! What a worker does to its own process before it serves.
+//! Prepares the worker's own process before it serves.
 
 use lanekeeper_adapters::descriptors;
 use lanekeeper_config::Config;

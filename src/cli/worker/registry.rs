@@ -1,6 +1,6 @@
-//! Puts the session registry in force, or out of it, when a worker starts.
+//! Adds or removes the subscription of the agent registry when a worker starts.
 //!
-//! Deliveries do not depend on it: where it cannot be done, the worker says so and goes on.
+//! Deliveries do not depend on it: if it fails, the worker logs that and continues.
 
 use lanekeeper_core::subscription::ChangeKind;
 use lanekeeper_core::subscription::built_in::REGISTRY;

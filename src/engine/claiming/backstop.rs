@@ -204,7 +204,7 @@ async fn scan(
         let found = routes.iter().zip(&seen.entries);
         found.filter_map(|(route, entry)| Some((*route, (*entry)?)))
     };
-    let first = entries().map(|(route, entry)| (route, entry.bound()));
+    let first = entries().map(|(route, entry)| (route, entry.scan_start()));
     let valid_until = Instant::now() + pause(took, full, shared.settings.poll_floor) + VALID_LONGER;
     shared.claiming.backstop.set(
         first.collect(),

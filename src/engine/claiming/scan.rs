@@ -117,8 +117,8 @@ impl Scans {
             .map(|(route, slots)| RouteScan {
                 route: route.id(),
                 room: i32::try_from(slots).unwrap_or(i32::MAX),
-                bound: match self.starts.get(&route.id()) {
-                    Some(bound) if !full && !Mutation::NoBound.is_on() => *bound,
+                start: match self.starts.get(&route.id()) {
+                    Some(start) if !full && !Mutation::NoBound.is_on() => *start,
                     _ => ScanStart::START,
                 },
             })
@@ -144,11 +144,11 @@ impl Scans {
             return;
         }
         self.backstop_number = seen.number;
-        for (route, bound) in &mut self.starts {
+        for (route, start) in &mut self.starts {
             if let Some(first) = seen.first(*route)
-                && (first.due_at, first.id) < (bound.due_at, bound.id)
+                && (first.due_at, first.id) < (start.due_at, start.id)
             {
-                *bound = first;
+                *start = first;
             }
         }
     }
@@ -169,7 +169,7 @@ impl Scans {
         random: f64,
     ) {
         for state in routes {
-            self.starts.insert(state.route, state.bound);
+            self.starts.insert(state.route, state.start);
         }
         let now = Instant::now();
         if taken > 0 {
@@ -264,27 +264,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_entry_behind_a_scan_start_moves_it_back_once() {
-        let bound = |second| ScanStart {
+        let start = |second| ScanStart {
             due_at: Timestamp::from_second(second).unwrap(),
             id: 1,
         };
         let state = |second| RouteState {
             route: 1,
-            bound: bound(second),
+            start: start(second),
             next_due_in: None,
         };
         let mut scans = scans();
         scans.finished(&[state(100)], 1, 10, Instant::now(), true, 0.5);
-        scans.move_back(&BackstopResult::of(1, HashMap::from([(1, bound(200))])));
-        assert_eq!(scans.starts[&1], bound(100), "no entry is behind it");
-        let earlier = BackstopResult::of(2, HashMap::from([(1, bound(50)), (2, bound(1))]));
+        scans.move_back(&BackstopResult::of(1, HashMap::from([(1, start(200))])));
+        assert_eq!(scans.starts[&1], start(100), "no entry is behind it");
+        let earlier = BackstopResult::of(2, HashMap::from([(1, start(50)), (2, start(1))]));
         scans.move_back(&earlier);
-        assert_eq!(scans.starts[&1], bound(50));
+        assert_eq!(scans.starts[&1], start(50));
         scans.finished(&[state(100)], 1, 10, Instant::now(), true, 0.5);
         scans.move_back(&earlier);
         assert_eq!(
             scans.starts[&1],
-            bound(100),
+            start(100),
             "this result was applied before"
         );
     }
@@ -309,7 +309,7 @@ mod tests {
         let due = Duration::from_millis(300);
         let state = RouteState {
             route: 1,
-            bound: ScanStart::START,
+            start: ScanStart::START,
             next_due_in: Some(due),
         };
         scans.finished(&[state], 0, 100, now, true, 0.5);

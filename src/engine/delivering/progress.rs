@@ -30,7 +30,7 @@ use jiff::civil::Date;
 use lanekeeper_core::adapter::Verdict;
 use lanekeeper_core::subscription::Exhaustion;
 use lanekeeper_postgres::claim::{Awaiting, ClaimedLane};
-use lanekeeper_postgres::place::Place;
+use lanekeeper_postgres::ctid::Ctid;
 use lanekeeper_postgres::settle::{Acks, Operation, Outcome, OutcomeKind, Settlement};
 use lanekeeper_postgres::subscription::Subscription;
 use uuid::Uuid;
@@ -123,7 +123,7 @@ pub struct Progress {
     head: Uuid,
     pub version: i64,
     /// The ctid of that version when it was claimed.
-    ctid: Option<Place>,
+    ctid: Option<Ctid>,
     cursor: i64,
     cursor_day: Date,
     /// Failed attempts on the head.
@@ -158,7 +158,7 @@ impl Progress {
             session: Arc::clone(&lane.session),
             head: Uuid::nil(),
             version: lane.version,
-            ctid: Some(lane.progress_place),
+            ctid: Some(lane.progress_ctid),
             cursor: lane.cursor,
             cursor_day: lane.cursor_day,
             attempts: lane.attempts,
@@ -455,7 +455,7 @@ impl Progress {
             lane_id: self.lane_id,
             session_id: self.session_id,
             version: self.version,
-            progress_place: self.ctid,
+            progress_ctid: self.ctid,
             operation: stop.operation,
             changed: self.changed,
             cursor: self.cursor,

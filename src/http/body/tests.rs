@@ -1,4 +1,4 @@
-//! Whatever a body is, it is read whole and as it was sent, or refused with its place.
+//! Any body is either read completely and unchanged, or refused with the position of the error.
 
 use axum::response::IntoResponse as _;
 use futures_util::FutureExt as _;

@@ -1,4 +1,4 @@
-//! A process on its own: its share of each limit, and what it remembers so that Redis need not.
+//! Limits of a process without Redis: its local quota of each limit, and what it reports to Redis when it is back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::link::Report;
 use crate::meter::{self, Meter, Micros, Outcome, Pace};
 use crate::share::Share;
 
-/// With Redis a turn may come long before what one process says on its own.
+/// The longest wait that a process without Redis answers: when Redis is back, the send may go much earlier.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Until a process asks again that may not send on its own, or whose share of a bucket is nothing.
+/// How soon a process asks again that may not send without Redis, or whose local quota of a bucket is zero.
 const ELSEWHERE: Duration = Duration::from_secs(2);
-/// Buckets that were not used for so long are forgotten, when there are many.
+/// If there are more than `REMEMBERED` buckets, those that were not used for this long are forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(86_400);
 const REMEMBERED: usize = 4_096;
 
-/// What this process knows of a bucket.
+/// What this process knows about a bucket.
 pub(super) struct Known {
     bucket: Bucket,
     meter: Meter,
     sent_at: Option<Instant>,
-    /// The last send was alone, and this is how much of the bucket it takes.
+    /// The last send went without Redis, and uses up this much of the bucket.
     alone: Option<Duration>,
     silent_until: Option<Instant>,
     used_at: Instant,
@@ -46,7 +46,7 @@ impl Limiter {
         };
         let fleet = match self.fleet(true) {
             Ok(fleet) => fleet,
-            // Others may send what it claimed, and Redis may be back before it may send on its own.
+            // Release the lane: another process may send its events, and Redis may be back earlier than `after`.
             Err(after) if after > HORIZON => {
                 let again = after.min(ELSEWHERE);
                 return Answer::Elsewhere { again };
@@ -54,7 +54,7 @@ impl Limiter {
             Err(after) => return unknown(after),
         };
         if now < from {
-            // Not until then: Redis may be there before.
+            // Ask again before that instant, because Redis may be back earlier.
             return unknown(UNKNOWN.min(from - now));
         }
         let slot = match slot {
@@ -82,7 +82,7 @@ impl Limiter {
                     tolerance: micros(*tolerance),
                 };
                 let mut meter = Self::known(&mut known, bucket, now).meter;
-                // What went out before it was alone is not known here: it begins empty.
+                // This process does not know what others sent while it used Redis, so the bucket begins empty.
                 meter.due = meter
                     .due
                     .max(self.at(from) + pace.interval + pace.tolerance);
@@ -169,7 +169,7 @@ impl Limiter {
         }
     }
 
-    /// What Redis may not know, or not any more.
+    /// What Redis may not know, or may have lost.
     pub(super) fn reports(&self) -> Vec<Report> {
         let now = Instant::now();
         let known = locked(&self.known);

@@ -1,4 +1,4 @@
-//! Breakers, asked and told by lanes: together with the others at Redis, or alone.
+//! The circuits as lanes use them: decided at Redis together with the other processes, or by this process alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,22 +10,22 @@ use crate::breaker::{Breakers, PROBE, Passage};
 use crate::circuit::{CircuitView, Happened, Told};
 use crate::link::Link;
 
-/// Whether a delivery may begin, and as what.
+/// Whether a delivery may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Free,
-    /// It is the probe: what comes of it decides for all.
+    /// It may begin as the probe, whose result decides for all processes.
     Probe,
     Shut,
 }
 
 impl Limiter {
-    /// Whether no destination has failed since it last accepted something: a success is no news then.
+    /// Whether no destination has failed since it last accepted an event. Then a success changes nothing.
     pub fn all_is_well(&self) -> bool {
         !self.any_circuit.load(Ordering::Acquire)
     }
 
-    /// What a claim may expect of a destination.
+    /// Whether a claim may take lanes of this destination.
     pub fn passage(&self, destination: &str) -> Passage {
         if self.all_is_well() {
             return Passage::Free;
@@ -33,7 +33,7 @@ impl Limiter {
         locked(&self.breakers).passage(destination, Instant::now())
     }
 
-    /// Changes what is known of circuits.
+    /// Changes the local circuits, and keeps `any_circuit` in step.
     fn change<T>(&self, change: impl FnOnce(&mut Breakers) -> T) -> T {
         let mut breakers = locked(&self.breakers);
         let changed = change(&mut breakers);
@@ -42,7 +42,7 @@ impl Limiter {
         changed
     }
 
-    /// Asks for a delivery to a destination.
+    /// Asks whether a delivery to a destination may begin.
     pub async fn admit(&self, destination: &Arc<str>) -> Admission {
         match self.passage(destination) {
             Passage::Free => return Admission::Free,
@@ -52,7 +52,7 @@ impl Limiter {
         let told = self.happened(destination, Happened::Probe).await;
         let now = Instant::now();
         self.change(|breakers| match told {
-            // At Redis it is closed.
+            // At Redis, the circuit is closed.
             Some(Told { shut: None, .. }) => {
                 breakers.succeeded(destination);
                 Admission::Free
@@ -69,7 +69,7 @@ impl Limiter {
                 Admission::Probe
             }
             None => match breakers.passage(destination, now) {
-                // Somebody in this process was faster.
+                // Another lane of this process got the probe.
                 Passage::Shut { .. } => Admission::Shut,
                 Passage::Free => Admission::Free,
                 Passage::Probe => {
@@ -80,8 +80,8 @@ impl Limiter {
         })
     }
 
-    /// A delivery failed in a way that time may mend. True: that opened the circuit. The caller knows whose it was,
-    /// and says so.
+    /// Records that a delivery failed in a way that may pass. Returns true if that opened the circuit: the caller,
+    /// which knows the subscription, logs it.
     pub async fn failed(&self, destination: &Arc<str>, lane_id: i64, probe: bool) -> bool {
         if self.breaker.lanes == 0 {
             return false;
@@ -102,7 +102,7 @@ impl Limiter {
         told.map_or(alone, |told| told.yes)
     }
 
-    /// A destination accepted something, or refused it for good. True: that closed its circuit.
+    /// Records that a destination accepted an event, or refused it for good. Returns true if that closed its circuit.
     pub async fn succeeded(&self, destination: &Arc<str>) -> bool {
         if self.all_is_well() || !locked(&self.breakers).is_known(destination) {
             return false;
@@ -112,7 +112,7 @@ impl Limiter {
         told.map_or(alone, |told| told.yes)
     }
 
-    /// `None`: this process is alone.
+    /// Asks Redis. `None`: this process is alone.
     async fn happened(&self, destination: &str, happened: Happened) -> Option<Told> {
         let link = match &*locked(&self.mode) {
             Mode::Shared(link) => Arc::clone(link),
@@ -127,7 +127,7 @@ impl Limiter {
         }
     }
 
-    /// What all processes at Redis found.
+    /// Takes over the circuits that the processes at Redis have.
     pub(super) async fn look_at_circuits(&self, link: &Arc<Link>) {
         match link.circuits().await {
             Ok(found) => {

@@ -1,5 +1,4 @@
-//! Being at Redis: connecting, showing that this process is there, leaving when it is not as it should
-//! be, and coming back.
+//! This process' presence at Redis: it connects, sends heartbeats, leaves when Redis misbehaves, and joins again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,15 +11,16 @@ use super::{HORIZON, Limiter, Mode, locked};
 use crate::link::{Link, PRESENT};
 use crate::settings::{LinkError, RedisSettings};
 
-/// Between two signs of life at Redis.
-const BEAT: Duration = Duration::from_millis(250);
-/// How long Redis must answer steadily before it is trusted again.
+/// The time between two heartbeats to Redis.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+/// How long Redis must answer steadily before this process joins again.
 const STEADY: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(100);
+/// The time between two checks while Redis must prove steady.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 const RECONNECT: Duration = Duration::from_millis(250);
 
 impl Limiter {
-    /// Redis did not do as it should: alone from when nobody counts this process as present any more.
+    /// Leaves Redis after an error. The process sends alone only when no other process counts it as present any more.
     pub(super) fn lose(&self, link: &Arc<Link>, error: &LinkError) {
         let mut mode = locked(&self.mode);
         match &*mode {
@@ -74,13 +74,13 @@ impl Limiter {
         }
     }
 
-    /// Ok: it was shared for a while, and is not any more.
+    /// Ok: this process was at Redis for a while, and has left.
     async fn stay(&self, redis: &RedisSettings) -> Result<(), LinkError> {
         let link = Arc::new(Link::open(redis).await?);
         if self.times_alone.load(Ordering::Relaxed) > 0 {
             let since = Instant::now();
             while since.elapsed() < STEADY {
-                sleep(LOOK).await;
+                sleep(CHECK_EVERY).await;
                 link.look_at_clock().await?;
             }
         }
@@ -89,7 +89,7 @@ impl Limiter {
         loop {
             tokio::select! {
                 () = link.lost.cancelled() => return Ok(()),
-                () = sleep(BEAT) => {}
+                () = sleep(HEARTBEAT) => {}
             }
             let shown = link
                 .take(self.worker_id, self.replicas(), &[], None, HORIZON)

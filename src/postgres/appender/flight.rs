@@ -1,4 +1,4 @@
-//! Transactions that wait for nothing for long, and the calls that they carry.
+//! Runs appends: several calls in one transaction with a short lock time-out, or one call that waits for its sessions.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::ErrorClass;
 use crate::append::{AppendError, Enqueued, NewEvent};
 use crate::deadline::within;
 
-/// One call's events, until it is answered.
+/// A call that has no answer yet, with its events.
 pub struct Waiting {
     since: Instant,
     stream: String,
@@ -21,11 +21,11 @@ pub struct Waiting {
     answer: oneshot::Sender<Flown>,
 }
 
-/// What became of a call, or of a flight.
+/// The result of a call, or of one transaction for several calls.
 pub enum Flown {
     Enqueued(Vec<Enqueued>),
     Failed(AppenderError),
-    /// Nothing was appended: somebody else's transaction has a session, or another passing reason.
+    /// Nothing was appended, for a reason that passes: for example, another transaction holds a session's append lock.
     Back,
 }
 
@@ -47,13 +47,13 @@ impl Waiting {
     }
 
     fn answer(self, flown: Flown) {
-        // A caller that went away wants none.
+        // The caller may be gone.
         let _ = self.answer.send(flown);
     }
 }
 
-/// A connection that goes back to the pool only where its statement is known to be over: what one that was given up still
-/// does is nobody else's to wait for.
+/// A connection that returns to the pool only if its statement is known to have ended. Otherwise it is closed, so that
+/// no other call waits for an abandoned statement.
 struct Borrowed(Option<Object>);
 
 impl Borrowed {
@@ -79,10 +79,11 @@ impl Drop for Borrowed {
 }
 
 impl Inner {
-    /// Carries out several calls, and answers each.
+    /// Appends the events of several calls, and answers each call.
     pub async fn fly_together(&self, calls: Vec<Waiting>) {
         let mut parts = vec![calls];
-        // Postgres does not answer: whoever has not been tried is told so, without a try that takes as long again.
+        // Once Postgres does not answer, the remaining calls fail at once: each further attempt would wait as long
+        // again.
         let mut is_away = false;
         while let Some(calls) = parts.pop() {
             let is_late = |call: &Waiting| is_away || call.since.elapsed() > ANSWER_WITHIN;
@@ -107,7 +108,7 @@ impl Inner {
                 Flown::Failed(error) if calls.len() == 1 => {
                     answer_all(calls, || Flown::Failed(error.clone()));
                 }
-                // Some call was refused. By halves, so that it costs the others as little as may be.
+                // One of the calls was refused. Halving finds it with few extra transactions.
                 Flown::Failed(_) => {
                     let rest = calls.split_off(calls.len() / 2);
                     parts.extend([rest, calls]);
@@ -116,7 +117,7 @@ impl Inner {
                 Flown::Back => {
                     let (held, free) = self.part_held(calls).await;
                     if held.is_empty() {
-                        // It is free by now, or it was something else. By themselves, then.
+                        // The lock is free by now, or the reason was another one. Append each call alone.
                         parts.extend(free.into_iter().map(|call| vec![call]));
                     } else {
                         answer_all(held, || Flown::Back);
@@ -127,7 +128,7 @@ impl Inner {
         }
     }
 
-    /// Parts the calls that may have to wait for their sessions from the others.
+    /// Separates the calls that may have to wait for their sessions from the others.
     async fn part_held(&self, calls: Vec<Waiting>) -> (Vec<Waiting>, Vec<Waiting>) {
         let sessions: HashSet<(&str, &str)> = calls
             .iter()
@@ -136,7 +137,7 @@ impl Inner {
             .collect();
         let sessions: Vec<_> = sessions.into_iter().collect();
         let held = self.held(&sessions).await.unwrap_or_else(|error| {
-            // Then each call finds out by itself.
+            // Treat no session as held: each call then finds out alone.
             tracing::debug!(
                 error = &*error,
                 "it is not known for which sessions a group of appends waited"
@@ -165,7 +166,7 @@ impl Inner {
         Ok(held)
     }
 
-    /// Appends events in one transaction that waits for nothing for long.
+    /// Appends events in one transaction with a short lock time-out.
     pub async fn fly(&self, events: &[(&str, NewEvent<'_>)]) -> Flown {
         let Ok(client) = self.borrow().await else {
             return Flown::Failed(AppenderError::NoConnection);
@@ -188,7 +189,7 @@ impl Inner {
         }
     }
 
-    /// Appends one call's events in a transaction that waits for its sessions, as long as the connection may.
+    /// Appends one call's events in a transaction that waits for its sessions until the call's deadline.
     pub async fn fly_and_wait(
         &self,
         stream: &str,
@@ -223,7 +224,7 @@ fn answer_all(calls: Vec<Waiting>, flown: impl Fn() -> Flown) {
     }
 }
 
-/// Whether another call might not have met it.
+/// Whether the error comes from one call's events, so that other calls may succeed.
 fn is_of_one_call(error: &AppenderError) -> bool {
     matches!(error, AppenderError::Append(error) if !error.is_outcome_unknown())
 }

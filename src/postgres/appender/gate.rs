@@ -1,8 +1,8 @@
-//! Sessions that somebody else keeps open, and one call of ours that waits for each.
+//! Gates for sessions whose append lock another transaction holds.
 //!
-//! Appends to one session wait for each other in Postgres, and for whoever else has it. The call that found it so waits
-//! on a connection; those that come to it meanwhile wait here, where it costs none, and go together when that one is
-//! done.
+//! An append waits in Postgres until no other transaction holds its session's append lock. One call of this process
+//! waits there for a session, and takes a connection for it. Further calls for that session wait at the gate, without a
+//! connection, and are appended together when the first call is done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
-/// Sessions that are remembered before those that nobody waits for are forgotten.
+/// Above this number of gates, those that no call uses are removed.
 const SESSIONS: usize = 1024;
 
 type Gate = tokio::sync::Mutex<()>;
@@ -18,11 +18,11 @@ type Gate = tokio::sync::Mutex<()>;
 #[derive(Default)]
 pub struct Gates(Mutex<HashMap<String, Weak<Gate>>>);
 
-/// Keeps gates shut.
+/// Keeps the gates of its sessions shut until it is dropped.
 pub struct Passed(#[allow(dead_code, reason = "it is held, not read")] Vec<OwnedMutexGuard<()>>);
 
 impl Gates {
-    /// Waits until nobody waits for these sessions any more. False where that takes too long.
+    /// Waits until no call keeps the gates of these sessions shut. Returns false if that takes longer than `until`.
     pub async fn opened(&self, stream: &str, sessions: &[&str], until: Instant) -> bool {
         for session in sessions {
             let shut = self
@@ -38,7 +38,7 @@ impl Gates {
         true
     }
 
-    /// For the call that is going to wait for these sessions; `None` where another one does.
+    /// Shuts the gates of these sessions for a call that will wait in Postgres. `None`: another call does so already.
     pub fn try_pass(&self, stream: &str, sessions: &[&str]) -> Option<Passed> {
         let gate = |session: &&str| self.gate(name(stream, session)).try_lock_owned();
         let passed: Result<_, _> = sessions.iter().map(gate).collect();
@@ -84,7 +84,7 @@ mod tests {
             assert!(gates.opened(stream, &[session], soon()).await);
             assert!(gates.try_pass(stream, &[session]).is_some());
         }
-        // What it could not have whole it does not have in part.
+        // A call that does not get all gates keeps none.
         assert!(gates.try_pass("runs", &["c", "b"]).is_none());
         assert!(gates.try_pass("runs", &["c"]).is_some());
 

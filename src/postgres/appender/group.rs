@@ -1,4 +1,4 @@
-//! What goes to Postgres in one transaction, and does not wait there for longer than it is told.
+//! Appends the events of several calls in one transaction, with a bound on the wait for a session's append lock.
 
 use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::{ToSql, Type};
@@ -36,8 +36,9 @@ const GROUP_TYPES: [Type; 10] = [
     Type::TEXT,
     Type::TEXT_ARRAY,
 ];
-/// How long a session is waited for that somebody else appends to. What others of this process append is in a
-/// statement that is soon over; what takes longer is somebody's open transaction, or a slow disk, and is waited for alone.
+/// The longest wait for a session that another transaction appends to. Other appends of this process end sooner than
+/// this. A longer wait means an open transaction of a producer, or a slow disk: then one call waits for the session
+/// alone.
 pub const LOCK_TIMEOUT: &str = "50ms";
 
 /// A [`NewEvent`] that outlives its caller's wait.

@@ -67,14 +67,14 @@ pub enum AppenderError {
     SessionBusy,
     #[error(transparent)]
     Append(Arc<AppendError>),
-    /// A defect of ours.
+    /// A defect in this program.
     #[error("the call was not answered: the events may or may not have been appended")]
     Failed,
 }
 
 impl AppenderError {
-    /// Whether the events may be in the log all the same: a message id or a dedupe key makes it
-    /// safe to repeat the call.
+    /// Whether the events may be in the log in spite of the error. With a message id or a dedupe key, the call can
+    /// safely be repeated.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::NoConnection | Self::SessionBusy => false,
@@ -114,7 +114,7 @@ impl Appender {
 
     /// Appends events to one stream, in their order within each session: all of them or none.
     ///
-    /// Where the returned future is dropped, they may be appended or not.
+    /// If the returned future is dropped, they may or may not be appended.
     ///
     /// # Errors
     /// Nothing was appended, except as [`AppenderError::is_outcome_unknown`] says.
@@ -138,7 +138,8 @@ impl Appender {
                 Flown::Failed(error) => return Err(error),
                 Flown::Back => {}
             }
-            // Where another call waits for one of them already, this one goes with the others when that is done.
+            // If another call waits for one of these sessions already, this call is batched with others when that is
+            // done.
             if let Some(_passed) = inner.gates.try_pass(stream, &sessions) {
                 return inner.wait_alone(stream, events).await;
             }
@@ -152,7 +153,7 @@ impl Appender {
         } else if flights.available_permits() == self.inner.most_flights {
             flights.try_acquire().ok()
         } else {
-            // Where others fly, whoever comes after them had better go together.
+            // While transactions run, calls that arrive are better batched.
             None
         };
         let Some(_flight) = alone else {
@@ -162,7 +163,7 @@ impl Appender {
         self.inner.fly(&events).await
     }
 
-    /// Goes with the next flight.
+    /// Waits for the next batch's transaction.
     async fn wait(&self, stream: &str, events: &[NewEvent<'_>]) -> Flown {
         let (waiting, answered) = Waiting::new(stream, events);
         if self.calls.send(waiting).await.is_err() {
@@ -173,7 +174,7 @@ impl Appender {
     }
 }
 
-/// Each once, in one order.
+/// The events' sessions, each once, in a fixed order.
 fn sessions<'a>(events: &[NewEvent<'a>]) -> Vec<&'a str> {
     let mut sessions: Vec<&str> = events.iter().map(|event| event.session).collect();
     sessions.sort_unstable();
@@ -190,12 +191,12 @@ fn is_large(events: &[NewEvent<'_>]) -> bool {
     events.len() > MOST_EVENTS || events.iter().map(bytes).sum::<usize>() > MOST_BYTES
 }
 
-/// Lets the calls that came while all flights were under way go with the next, until the [`Appender`] is gone.
+/// Batches the calls that arrive while all transactions run, until the [`Appender`] is dropped.
 async fn gather(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Waiting>) {
     while let Some(first) = waiting.recv().await {
         let flight = Arc::clone(&inner.flights).acquire_owned().await;
         let flight = flight.expect("nobody closes it");
-        // Those that the last flight has just answered may have something new to say.
+        // The callers of the last batch may have new calls by now.
         tokio::task::yield_now().await;
         let mut calls = vec![first];
         while calls.len() < MOST_CALLS
@@ -204,7 +205,7 @@ async fn gather(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Waiting>) {
             calls.push(next);
         }
         let inner = Arc::clone(&inner);
-        // A defect costs these calls their answers, and no later ones.
+        // After a panic, only these calls get no answer; later ones do.
         tokio::spawn(async move {
             inner.fly_together(calls).await;
             drop(flight);
@@ -213,14 +214,14 @@ async fn gather(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Waiting>) {
 }
 
 impl Inner {
-    /// For a call that found one of its sessions held by somebody else.
+    /// Appends a call alone, after another transaction was found to hold one of its sessions.
     async fn wait_alone(
         &self,
         stream: &str,
         events: &[NewEvent<'_>],
     ) -> Result<Vec<Enqueued>, AppenderError> {
         let patience = self.pool.timeouts().wait.unwrap_or(SESSION_WITHIN);
-        // As many others wait already as connections can be spared.
+        // The connections that may wait are all in use.
         let Ok(Ok(_place)) = timeout(patience, self.waiting.acquire()).await else {
             return Err(AppenderError::SessionBusy);
         };

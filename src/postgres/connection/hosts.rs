@@ -1,4 +1,4 @@
-//! What a connection string says of hosts.
+//! Reads the hosts of a connection string.
 
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;

@@ -1,8 +1,9 @@
-//! Rows of a fetch as they arrive: which position has its events, and may go on with them (I12).
+//! Collects the rows of a fetch as they arrive, and lets a lane start before all rows are there (I12).
 //!
-//! A position's rows come one after the other where the plan is the one that is pinned. Nothing here relies on
-//! that: seqs have no gaps (I1), so rows that follow on a cursor one by one are the next events whatever comes after
-//! them. Where they do not (the log before them is gone, or they came in another order), all rows are waited for.
+//! With the pinned plan, the rows of one position arrive together. This code does not rely on that: seqs have no gaps
+//! (I1), so rows whose seqs continue a cursor one by one are that lane's next events, whatever arrives after them. If
+//! they do not continue it (the log before them was dropped, or rows arrived in another order), the lane waits for all
+//! rows.
 
 use std::collections::HashMap;
 

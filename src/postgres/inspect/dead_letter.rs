@@ -1,4 +1,4 @@
-//! Dead letters, and what they carry.
+//! Dead letters with their contents.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether subscriptions are delivered, as the workers that live report it.
+//! Whether subscriptions are delivered, by the reports of the live workers.
 
 use std::collections::HashMap;
 use std::time::Duration;

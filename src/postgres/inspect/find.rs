@@ -1,4 +1,4 @@
-//! Streams, sessions and subscriptions by their names.
+//! Finds streams, sessions and subscriptions by name.
 
 use thiserror::Error;
 use tokio_postgres::GenericClient;

@@ -1,4 +1,4 @@
-//! Locks of Lanekeeper's kind in the hands of somebody who is no worker, operator or producer.
+//! Finds advisory locks with Lanekeeper's keys whose holder is no worker, operator or producer.
 
 use std::fmt;
 

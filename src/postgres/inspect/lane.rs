@@ -1,4 +1,4 @@
-//! Lanes, found without a look at those at rest.
+//! Finds lanes without reading idle ones.
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,9 +1,8 @@
-//! What people look at: subscriptions, workers, lanes, sessions, dead letters.
+//! What people inspect: subscriptions, workers, lanes, sessions, dead letters.
 //!
-//! Every read is bounded and none walks the backlog or the lanes at rest; the statements' headers
-//! say what each one touches. They run under [`begin`], which keeps the planner on the indexes that
-//! this relies on, whatever the statistics say. Rows serialise as the JSON that commands print:
-//! their field names are stable.
+//! Every read is bounded, and none reads the backlog or the idle lanes; the statements' headers say what each one
+//! reads. They run under [`begin`], which keeps the planner on the right indexes whatever the statistics are. Rows
+//! serialise as the JSON that commands print, so their field names are stable.
 
 mod dead_letter;
 mod delivery;

@@ -1,4 +1,4 @@
-//! What the session registry knows of a session.
+//! Reads a session's entry in the agent registry.
 
 use jiff::Timestamp;
 use serde::Serialize;

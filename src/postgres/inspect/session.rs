@@ -1,4 +1,4 @@
-//! Sessions, the newest first.
+//! Lists sessions, the newest first.
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! How subscriptions and workers stand.
+//! The state of subscriptions and workers.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -28,13 +28,13 @@ pub struct SubscriptionStatus {
     pub behind: i64,
     /// Age of the oldest of those.
     pub oldest_undelivered_age_s: Option<f64>,
-    /// That wait for an operator.
+    /// Dead letters that wait for an operator.
     pub dead_letters: i64,
     /// There are more: `dead_letters` is a lower bound.
     pub dead_letters_partial: bool,
-    /// Only so many lanes were looked at: every figure but `idle` is a lower bound.
+    /// Not all lanes with something to do were read: every figure but `idle` is a lower bound.
     pub partial: bool,
-    /// Not every lane was counted or looked at: `idle` is approximate.
+    /// Not all lanes were counted or read: `idle` is approximate.
     pub idle_partial: bool,
 }
 
@@ -93,8 +93,9 @@ impl SubscriptionStatus {
     }
 }
 
-/// The first `limit` subscriptions by name, removed ones left out. At most `lanes` lanes with something to do are
-/// looked at of each. `floors`: by subscription, where known, a time under which none of its tokens is due.
+/// Returns the first `limit` subscriptions by name, without removed ones. It reads at most `lanes` lanes of each that
+/// have something to do. `low_water_marks`: for some subscriptions, a time before which none of their ready entries is
+/// due.
 ///
 /// # Errors
 /// Where they cannot be read.
@@ -102,15 +103,15 @@ pub async fn status(
     client: &impl GenericClient,
     limit: i64,
     lanes: i64,
-    floors: impl Iterator<Item = (i32, Timestamp)>,
+    low_water_marks: impl Iterator<Item = (i32, Timestamp)>,
 ) -> Result<Vec<SubscriptionStatus>, StoreError> {
-    let (routes, floors): (Vec<i32>, Vec<Timestamp>) = floors.unzip();
+    let (routes, low_water_marks): (Vec<i32>, Vec<Timestamp>) = low_water_marks.unzip();
     let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
         (&lanes, Type::INT8),
         (&limit, Type::INT8),
         (&LANES_COUNTED, Type::INT8),
         (&routes, Type::INT4_ARRAY),
-        (&floors, Type::TIMESTAMPTZ_ARRAY),
+        (&low_water_marks, Type::TIMESTAMPTZ_ARRAY),
     ];
     let statement = include_str!("../sql/status.sql");
     read(

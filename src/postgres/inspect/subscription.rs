@@ -1,4 +1,4 @@
-//! Subscriptions as they were applied.
+//! Lists subscriptions as they were applied.
 
 use jiff::Timestamp;
 use serde::Serialize;

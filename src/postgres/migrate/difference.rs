@@ -1,4 +1,4 @@
-//! What a database has otherwise than a release wants it.
+//! The differences between a database's schema and the one of this release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,8 +1,9 @@
 //! The lock under which one process migrates a database at a time.
 //!
-//! Its key follows from the database's secret, as those of all other locks do (migrations/functions/lock/append_lock.sql):
-//! whoever may connect cannot keep a database from being migrated. Before the first migration there is no secret, and
-//! the key is a constant. A process that waited under the constant while another one made the schema takes the new key.
+//! Its key follows from the database's secret, as those of all other locks do
+//! (migrations/functions/lock/append_lock.sql), so a user who may connect, but not read the secret, cannot block
+//! migrations. Before the first migration there is no secret, and the key is a constant. A process that waited under
+//! the constant while another one made the schema takes the new key.
 
 use tokio_postgres::Client;
 

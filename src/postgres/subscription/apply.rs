@@ -3,7 +3,7 @@
 //! One `apply` runs at a time: the second waits for the first's commit and then compares with what
 //! that left. A dry run is the same comparison in a read-only transaction.
 //!
-//! Two changes leave lanes behind that have events to deliver and no token (I13): a subscription
+//! Two changes leave lanes that have events to deliver and no ready entry (I13): a subscription
 //! that comes back after its removal, and one whose filter changes. Their lanes are woken in the
 //! same transaction. An append that still sees the old state holds its session's append lock until
 //! it commits, so that the holder of a woken lane cannot go idle before that.

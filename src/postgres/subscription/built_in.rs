@@ -1,8 +1,7 @@
-//! Puts a built-in subscription in force, or out of it, as `apply` does with those of a file: under
-//! its lock, a version on record for each change, lanes woken where they were away.
+//! Adds or removes a built-in subscription, as `apply` does with those of a file: under the same lock, with a recorded
+//! version for each change, and waking the lanes that had events meanwhile.
 //!
-//! The last start decides: each worker puts the subscription in force or out of it when it starts,
-//! as it is configured, so that a fleet with one configuration ends up with that.
+//! Each worker does so when it starts, as its configuration says. So the worker that started last decides.
 
 use lanekeeper_core::subscription::built_in::{self, NameTaken};
 use lanekeeper_core::subscription::{ChangeKind, Current, Definition, Retry, Step};

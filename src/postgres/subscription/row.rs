@@ -1,5 +1,5 @@
-//! Columns in the types of the program. A value that the schema allows and this release does not
-//! know is an error of the column, like any other that cannot be read.
+//! Reads columns into the program's types. A value that the schema allows and this release does not know is an error of
+//! the column.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The statements of an apply that write: streams, subscriptions, their versions, their tokens.
+//! The statements of `apply` that write streams, subscriptions, their versions and their ready entries.
 
 use std::collections::BTreeMap;
 

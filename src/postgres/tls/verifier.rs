@@ -1,4 +1,4 @@
-//! Whose certificates are good enough.
+//! Decides which server certificates are accepted.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// A certificate that leads to a root, and where wanted is for the server's name.
+/// Accepts a certificate that chains to a root and, if the mode asks for it, is for the server's name.
 #[derive(Debug)]
 pub(super) struct Chain {
     roots: RootCertStore,

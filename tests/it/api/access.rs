@@ -1,4 +1,4 @@
-//! Tokens: who may do what, and how fast.
+//! Tokens: their scopes and their rate limits.
 
 use reqwest::Method;
 

@@ -1,5 +1,5 @@
-//! Generated bodies, sent to a worker: each is appended whole, or refused and nothing of it is there. What the
-//! parser alone makes of bodies is tested in `src/http/body`.
+//! Generated bodies are sent to a worker: each is appended completely, or refused and nothing of it is stored.
+//! `src/http/body` tests the parser alone.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! H10: `hook`, `spool` and `enqueue` where there is no database but a worker.
+//! H10: `hook`, `spool` and `enqueue` with a worker's URL instead of a database.
 
 use reqwest::Method;
 use tempfile::tempdir;

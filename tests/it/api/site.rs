@@ -1,4 +1,4 @@
-//! A worker process with its API, and requests to it.
+//! The fixture: a worker process with its API, and requests to it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Clients that send or read slowly, and many of them.
+//! Many clients, and clients that send or read slowly.
 
 use std::time::Duration;
 

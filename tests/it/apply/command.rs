@@ -1,4 +1,4 @@
-//! What `lanekeeper apply` prints, and how it ends where it cannot apply.
+//! The output of `lanekeeper apply`, and how it fails if it cannot apply.
 
 use serde_json::Value;
 

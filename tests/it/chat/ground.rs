@@ -1,4 +1,4 @@
-//! Worker processes, and a fake of Telegram that keeps limits by its own clock.
+//! The fixture: worker processes, and a fake of Telegram that enforces limits by its own clock.
 
 use std::time::Duration;
 

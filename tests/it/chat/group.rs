@@ -1,5 +1,5 @@
-//! One bot, one group, many sessions: the group's limit is kept and shared fairly, progress is coalesced to what
-//! is newest, and every final comes, in order.
+//! One bot, one group, many sessions: the workers keep and share the group's limit, coalesce progress to the newest
+//! version, and send every final version, in order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A worker dies in the midst of the versions of a message: its successor edits the same message.
+//! A worker dies between two versions of a message: its successor edits the same message.
 
 use serde_json::json;
 

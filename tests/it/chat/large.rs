@@ -1,4 +1,4 @@
-//! Long progress output, too large to be fetched with its batch, is coalesced like short.
+//! Progress output that is too large to be fetched with its batch is coalesced like short output.
 
 use std::time::Duration;
 

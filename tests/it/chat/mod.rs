@@ -1,4 +1,4 @@
-//! Chats through real workers: limits, order, edits, and what is left when a worker dies (G1, G5, E7).
+//! Chats through real workers: limits, order, edits, and the state that a dead worker leaves (G1, G5, E7).
 
 mod ground;
 mod group;

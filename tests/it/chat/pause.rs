@@ -1,4 +1,4 @@
-//! A chat that wants a pause gets it from every worker, and the others notice nothing.
+//! If a chat asks for a pause, every worker keeps it, and other chats are not affected.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Lanes that wait in a chat's line for long: operators reach them at once.
+//! Operators reach lanes at once that wait long in a chat's queue.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Every workload of `bench`, at sizes that measure nothing: it runs, and its results have their fields.
+//! Every workload of `bench`, at sizes too small to measure: it runs, and its results have all their fields.
 
 use serde_json::Value;
 

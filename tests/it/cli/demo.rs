@@ -1,4 +1,4 @@
-//! `lanekeeper demo`: it ends by itself with what it claims, and leaves nothing behind.
+//! `lanekeeper demo` ends by itself with the promised result, and leaves nothing behind.
 
 use std::path::Path;
 use std::time::Duration;

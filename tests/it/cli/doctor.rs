@@ -1,4 +1,4 @@
-//! The doctor: each fault is found, named and answered with what to do.
+//! `lanekeeper doctor` finds each fault, names it and says what to do.
 
 use std::time::Duration;
 

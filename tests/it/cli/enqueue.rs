@@ -1,4 +1,4 @@
-//! Producers: what is confirmed is in the log, and what is refused left nothing behind.
+//! Producers: a confirmed event is in the log, and a refused one left nothing behind.
 
 use lanekeeper_config::Config;
 use lanekeeper_postgres::append::{self, AppendError, NewEvent};

@@ -1,4 +1,4 @@
-//! `lanekeeper listen`: everything that commits after its start, in order, to everybody who listens.
+//! `lanekeeper listen` shows every listener all events that commit after its start, in order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

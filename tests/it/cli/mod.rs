@@ -1,4 +1,4 @@
-//! The commands, as people and scripts run them: the real binary against a database of its own.
+//! The commands as people and scripts run them: the real binary, with a database for each test.
 
 mod bench;
 mod closing;

@@ -1,4 +1,4 @@
-//! What operators do: each action does what it says, to nothing else, and is on record.
+//! Operator actions: each changes only its targets, and is recorded.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `lanekeeper secret new`: what it prints is what the webhook adapter takes.
+//! The webhook adapter accepts what `lanekeeper secret new` prints.
 
 use lanekeeper_adapters::{Environment, Webhook};
 use serde_json::{Value, json};

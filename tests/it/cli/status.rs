@@ -1,4 +1,4 @@
-//! What people look at.
+//! The output of `lanekeeper status`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Readers of the log: everything, in order, once.
+//! `lanekeeper tail` shows each event of the log once, in order.
 
 use std::process::Stdio;
 use std::time::Duration;

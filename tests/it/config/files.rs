@@ -1,4 +1,4 @@
-//! Which configuration file counts, and what may lie at its path.
+//! Which configuration file is used, and which kinds of file are accepted at its path.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};

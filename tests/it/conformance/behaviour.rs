@@ -1,4 +1,4 @@
-//! The promises. Each runs against a destination of its own.
+//! The behaviours of the conformance suite. Each runs with a destination of its own.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

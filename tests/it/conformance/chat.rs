@@ -1,4 +1,4 @@
-//! What every chat adapter promises beyond the rest (G5, E7).
+//! The behaviours that only chat adapters have (G5, E7).
 
 use std::ops::Deref;
 use std::sync::Arc;

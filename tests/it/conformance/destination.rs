@@ -1,4 +1,4 @@
-//! What the suite needs of a destination, and the events it sends there.
+//! The interface of a destination for the suite, and the events that the suite sends.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Discord, against a fake of its API: a bot through the whole suite, and what is different with a webhook.
+//! Discord, against a fake of its API: a bot through the whole suite, and the differences of a webhook.
 
 use std::sync::Arc;
 use std::time::Duration;

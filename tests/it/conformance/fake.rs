@@ -1,4 +1,4 @@
-//! The fake destination conforms too, or tests that trust it prove nothing.
+//! The fake destination passes the suite too. Otherwise tests that rely on it would prove nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

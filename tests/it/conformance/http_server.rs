@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server over bare TCP: it can break off, drip and fall silent, and it counts.
+//! An HTTP/1.1 server over bare TCP that can break off, answer byte by byte or not at all, and counts requests.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
-//! What every adapter promises, run against every adapter.
+//! The behaviours that every adapter must have, tested with every adapter.
 //!
-//! `behaviour` holds the promises; each other module holds one destination that can be told how to
-//! conduct itself, and what that adapter promises beyond the rest. A behaviour that a destination
-//! cannot show (standard output refuses nothing) is missing from its list below, not skipped.
+//! `behaviour` has the behaviours. Each other module has one destination that the tests control, and the behaviours
+//! that only this adapter has. If a destination cannot show a behaviour (standard output refuses nothing), the
+//! behaviour is missing from its list below, not skipped.
 
 mod behaviour;
 mod chat;

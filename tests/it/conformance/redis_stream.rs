@@ -1,4 +1,4 @@
-//! A real Redis, told to accept, to fail by a full memory, and to stand still.
+//! A real Redis that the test makes accept, fail for lack of memory, or stand still.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Standard output, stood in for by a pipe.
+//! Standard output, with a pipe in its place.
 
 use std::io::{self, BufRead, BufReader, PipeReader, Write};
 use std::sync::{Arc, Mutex, mpsc};

@@ -1,4 +1,4 @@
-//! Webhooks, against a server that can be rude.
+//! Webhooks, against a server that can misbehave.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! H4: what the chart says to the database, and that its schema, values and documentation are of one mind.
+//! H4: the variables and database settings of the chart, and that its schema, values and documentation agree.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;

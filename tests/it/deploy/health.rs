@@ -1,4 +1,4 @@
-//! H3: the probes tell the truth, and `lanekeeper health` says what they say.
+//! H3: the probes show the worker's real state, and `lanekeeper health` agrees with them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Several installations under one Prometheus: alerts and dashboards tell them apart by `namespace` and `job`.
+//! Several installations under one Prometheus: alerts and dashboards distinguish them by `namespace` and `job`.
 
 use std::fs::read_to_string;
 

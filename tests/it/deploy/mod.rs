@@ -1,5 +1,5 @@
-//! What operators take, as far as it can be checked without their tools (scripts/check-deploy.sh has those):
-//! names that must exist elsewhere, the health command, and what docs/deploy.md says of upgrades.
+//! The files for operators, as far as they can be checked without the operators' tools (scripts/check-deploy.sh uses
+//! those): names that must exist elsewhere, the health command, and the claims of docs/deploy.md about upgrades.
 
 mod chart;
 mod health;

@@ -1,4 +1,4 @@
-//! H4: dashboards and alerts name metrics that exist, as Prometheus spells them, and every alert has a runbook.
+//! H4: dashboards and alerts use metrics that exist, by their Prometheus names, and every alert has a runbook.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;

@@ -1,5 +1,5 @@
-//! H4, H5: variables that files for operators set are ones that the program reads, images are pinned, and what
-//! waits for a worker to stop waits long enough.
+//! H4, H5: the program reads every variable in the files for operators, images are pinned, and whatever waits for a
+//! worker to stop waits long enough.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;

@@ -1,4 +1,4 @@
-//! H4: what docs/deploy.md says of workers of two releases on one database.
+//! H4: the claims of docs/deploy.md about workers of two releases on one database.
 
 use std::time::Duration;
 

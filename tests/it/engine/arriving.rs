@@ -1,4 +1,5 @@
-//! I2, I5, I13: lanes start as their events arrive, while those of others of the same claim are on their way.
+//! I2, I5, I13: a lane starts as soon as its events arrive, while those of other lanes of the same claim are still on
+//! their way.
 
 use lanekeeper_engine::WorkerSettings;
 

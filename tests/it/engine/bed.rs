@@ -1,4 +1,4 @@
-//! A database, a fake destination, and workers in this process.
+//! The fixture: a database, a fake destination, and workers in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! I9: where a worker's walks start. That the statement keeps to the bound it is given is in
-//! `statements::entries`; this is about the bound that it is given.
+//! I9: where a worker's scans start. `statements::entries` tests that the claim keeps to the scan start that it is
+//! given; this tests which scan start the worker gives.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::bed::{Bed, LIMIT};
 
 const DELETED: i64 = 5000;
 const DELIVERIES: i64 = 300;
-/// Between two of them: ten seconds in all.
+/// The pause between two deliveries: ten seconds in all.
 const PAUSE: Duration = Duration::from_millis(33);
 
-/// Until looks behind the walks begin above what was deleted, and sessions have told the server what they read.
+/// After this time, backstop scans start above the deleted entries, and sessions have reported their statistics.
 const MOMENT: Duration = Duration::from_secs(8);
 
-/// Entries that were read of the entries' index so far.
+/// Index entries of `ready` that were read so far.
 async fn read(bed: &Bed) -> i64 {
     bed.count(
         "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes
@@ -57,7 +57,7 @@ async fn deleted_tokens_that_a_snapshot_keeps_are_walked_when_a_worker_begins_an
     let read = read(&bed).await - before;
     worker.stop().await;
     println!("{read} entries");
-    // A look from the beginning may come in between. Once a second and connection it would be twenty times.
+    // One backstop scan from the beginning may come in between. One a second on each connection would be twenty.
     assert!(read <= 6 * DELETED + 50 * DELIVERIES, "{read} entries");
     snapshot.batch_execute("COMMIT").await.unwrap();
 }

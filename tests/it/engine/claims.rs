@@ -1,5 +1,5 @@
-//! I5, I6, I7: what a claim is worth and costs: no more than its connection, no sooner than its head is due,
-//! and nothing but its lock while its deliveries run.
+//! I5, I6, I7: a claim ends with its connection, is not made before its head is due, and holds only its lock while its
+//! deliveries run.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! E6, A2: a session that is closed takes nothing more, what is left of it expires with one outcome for each lane, and a
-//! delivery that is under way is cancelled wherever it runs.
+//! E6, A2: a closed session takes no more events, its remaining events expire with one outcome for each lane, and a
+//! running delivery is cancelled on whichever worker it runs.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A3, I4: what comes after an exhausted event waits until the outcome of that is on record.
+//! A3, I4: events after an exhausted event wait until its outcome is recorded.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! B6, C11, I4: what happens to an event that will not be delivered, and what operators can do.
+//! B6, C11, I4: events that are not delivered, and what operators can do about them.
 
 use lanekeeper_core::adapter::Verdict;
 

@@ -1,4 +1,4 @@
-//! A5, A6, I2, I5: claims that are lost, doubled, or left behind by the dead.
+//! A5, A6, I2, I5: claims that are lost, claims that a lane has twice, and claims of dead workers.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn a_spare_token_of_a_lane_with_a_long_delivery_does_not_claim_it_again() 
         )
         .await
         .unwrap();
-    // Two full walks.
+    // Two full scans.
     tokio::time::sleep(Duration::from_millis(2200)).await;
     assert_eq!(bed.fake.seen().deliveries.len(), 1);
     bed.fake.release_all();

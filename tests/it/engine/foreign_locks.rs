@@ -1,4 +1,4 @@
-//! Advisory locks are open to everybody who may connect: what a stranger can and cannot do with them.
+//! Any user who may connect can take advisory locks: what a stranger can and cannot do with them.
 
 use std::time::Duration;
 

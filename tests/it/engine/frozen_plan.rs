@@ -1,4 +1,4 @@
-//! I9: plans that were made on an empty schema, with no statistics to come.
+//! I9: plans that were made on an empty schema and never get statistics.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Appends of many callers in one transaction: each call's fate is its own.
+//! Appends of many callers in one transaction: the result of one call does not depend on the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A9: a handler's effect commits with its settlement, and so happens exactly once.
+//! A9: a handler's effect commits with its settlement, so it happens exactly once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! I13: going idle against a concurrent append. No event waits for ever, no entry is left over.
+//! I13: a lane goes idle while an append commits. No event waits for ever, and no ready entry is left over.
 
 use std::time::Duration;
 
@@ -120,15 +120,15 @@ async fn a_committed_event_does_not_wait_for_an_append_that_is_open() {
         .unwrap();
     let claiming = claim::prepare(&client).await.unwrap();
     let settling = settle::prepare(&client).await.unwrap();
-    let walk = RouteScan {
+    let scan = RouteScan {
         route: 1,
         room: 1,
-        bound: ScanStart::START,
+        start: ScanStart::START,
     };
     let claim = claim::Claim {
         connection_id,
         claim_id: 1,
-        walks: &[walk],
+        scans: &[scan],
         limit: 1,
         held: &[],
         released: &[],

@@ -1,4 +1,4 @@
-//! What a worker holds at once, over all its lane connections.
+//! The limits on what a worker holds at once, over all its lane connections.
 
 use std::time::Duration;
 

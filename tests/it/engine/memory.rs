@@ -1,4 +1,4 @@
-//! I11: large payloads wait for memory. They are read no sooner than there is some, and nobody is stuck.
+//! I11: large payloads are read only when there is memory for them, and no lane waits for ever.
 
 use std::sync::Arc;
 
@@ -257,7 +257,7 @@ async fn nothing_is_claimed_while_what_was_fetched_ahead_fills_its_bound() {
         bed.fake.seen().running >= 256
     })
     .await;
-    // Two full walks.
+    // Two full scans.
     tokio::time::sleep(std::time::Duration::from_millis(2200)).await;
     let running = bed.fake.seen().running;
     assert!(running <= 512, "{running}");

@@ -1,4 +1,4 @@
-//! A2, I13: a session that an append creates has the lanes of its stream, however it was created.
+//! A2, I13: a session that an append creates has all the lanes of its stream, whichever way it was created.
 
 use serde_json::json;
 use uuid::Uuid;

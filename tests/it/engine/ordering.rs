@@ -1,5 +1,4 @@
-//! A1, A3, A5: complete, in order, once, from several workers; a head that fails holds its own
-//! lane and no other.
+//! A1, A3, A5: several workers deliver all events, in order, once; a head that fails blocks only its own lane.
 
 use std::time::Duration;
 

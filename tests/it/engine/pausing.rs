@@ -1,4 +1,4 @@
-//! What happens to lanes that are held while their subscription is paused or changed.
+//! Lanes that are held while their subscription is paused or changed.
 
 use super::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;

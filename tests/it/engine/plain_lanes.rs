@@ -1,4 +1,4 @@
-//! I13: lanes that were made without a filter, and what a bulk call judges in one look.
+//! I13: lanes without a filter, and lanes that one statement of a bulk call handles together.
 
 use serde_json::json;
 

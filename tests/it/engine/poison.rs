@@ -1,5 +1,5 @@
-//! I3, I9: what one poisoned session and a thousand blocked lanes cost the others: nothing that can
-//! be measured. Pages are compared, not times.
+//! I3, I9: one poisoned session and a thousand blocked lanes cost the other lanes nothing that can be measured. The
+//! tests compare pages, not times.
 
 use std::time::Duration;
 

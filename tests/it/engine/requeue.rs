@@ -1,4 +1,4 @@
-//! C11: dead letters that are delivered again, at their place and at the end, through faults.
+//! C11: requeued dead letters, at their place and at the end, under faults.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Commands and producers, past a host that does not answer.
+//! Commands and producers reach the database if the first host of the URL does not answer.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::support::{BlackHole, Silence, TestDb};
 /// Each of two hosts gets half of it. Commands that are started together on a slow machine need their time.
 const TIMEOUT: (&str, &str) = ("LANEKEEPER_DATABASE__CONNECT_TIMEOUT_MS", "6000");
 
-const COMMANDS: [&[&str]; 10] = [
+/// Commands that connect to the database. `tail` runs after them, because it reads what `enqueue` appended.
+const COMMANDS_THAT_CONNECT: [&[&str]; 10] = [
     &["migrate"],
     &["enqueue", "runs", "s", "step", "--payload", "{}"],
     &["status"],
@@ -26,7 +27,7 @@ const COMMANDS: [&[&str]; 10] = [
     &["doctor"],
 ];
 
-async fn every_command_connects(silence: Silence) {
+async fn commands_connect(silence: Silence) {
     let db = TestDb::new().await;
     let (hole, server) = (BlackHole::new(silence).await, server(&db).await);
     let url = url(&db, &[hole.port()], &server);
@@ -37,8 +38,8 @@ async fn every_command_connects(silence: Silence) {
         TIMEOUT,
     ];
     let subscription = "[subscription.out]\nstream = \"runs\"\nadapter = \"stdout\"\n";
-    let runs =
-        COMMANDS.map(async |command| (command, run(command, &variables, subscription).await));
+    let runs = COMMANDS_THAT_CONNECT
+        .map(async |command| (command, run(command, &variables, subscription).await));
     for (
         command,
         Ran {
@@ -61,13 +62,13 @@ async fn every_command_connects(silence: Silence) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_connects_past_a_first_host_that_vanished() {
-    every_command_connects(Silence::Vanished).await;
+async fn commands_that_connect_get_past_a_first_host_that_vanished() {
+    commands_connect(Silence::Vanished).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_connects_past_a_first_host_that_accepts_and_never_speaks() {
-    every_command_connects(Silence::Hanging).await;
+async fn commands_that_connect_get_past_a_first_host_that_accepts_and_never_speaks() {
+    commands_connect(Silence::Hanging).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

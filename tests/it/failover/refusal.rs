@@ -1,4 +1,4 @@
-//! Hosts that answer, with a refusal.
+//! Hosts that answer with a refusal.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Records that are too large, and folders that are not the user's own.
+//! Records that are too large, and folders that belong to another user.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! One call: what is stored of it, and that the agent never notices.
+//! One hook call: what is stored, and that the agent notices nothing.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! The program's edges, given anything: nothing panics, nothing hangs, nothing that came whole is
-//! lost. Bytes are made from a seed that is printed.
+//! The program's inputs, with random bytes: it does not panic or hang, and loses nothing that arrived completely. The
+//! seed of the bytes is printed.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Agents end their hooks as they like: a call that was read is not lost, not repeated and not reordered.
+//! Agents may end their hooks at any time: a call that was read is not lost, repeated or reordered.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The OpenCode plugin of docs/hooks.md, run by node in the place of OpenCode.
+//! The OpenCode plugin of docs/hooks.md, run by node instead of OpenCode.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Every payload that is at hand, ours and recorded ones.
+//! Every payload that is available: the repository's and recorded ones.
 
 use std::collections::BTreeSet;
 use std::fs;

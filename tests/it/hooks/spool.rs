@@ -1,4 +1,4 @@
-//! Outages, refusals and silence: nothing is lost, repeated or reordered.
+//! Outages, refusals and servers that do not answer: no call is lost, repeated or reordered.
 
 use std::fs;
 use std::time::{Duration, Instant};

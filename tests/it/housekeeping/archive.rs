@@ -1,4 +1,4 @@
-//! A day of the log is in a file, with every event that it had, before it goes.
+//! A day of the log is written to a file, with all its events, before it is dropped.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};

@@ -1,4 +1,4 @@
-//! A day of the log goes when nobody needs it, and takes no number and no event along (I1, I13).
+//! A day of the log is dropped when no lane needs it, and no seq and no undelivered event is lost with it (I1, I13).
 
 use tokio_postgres::Client;
 

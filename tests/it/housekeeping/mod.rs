@@ -1,4 +1,4 @@
-//! B7, E8, F7: what is old goes, what is needed stays, and a year of use grows no table.
+//! B7, E8, F7: maintenance removes old data, keeps what is needed, and no table grows over a year of use.
 
 mod archive;
 mod days;

@@ -1,4 +1,4 @@
-//! Outcomes, histories, dead letters and keys go after their time, in turns.
+//! Outcomes, histories, dead letters and keys are removed after their time, in bounded steps.
 
 use lanekeeper_engine::WorkerSettings;
 use lanekeeper_postgres::maintenance::{Forgotten, Keep, forget_records, forget_sent_messages};

@@ -1,4 +1,4 @@
-//! Sessions of which nothing is left lose their lanes, and never their number or an event (I1, I13).
+//! Sessions without events in the log lose their lanes, but never their last seq or an event (I1, I13).
 
 use lanekeeper_engine::WorkerSettings;
 use lanekeeper_postgres::maintenance::{Rest, expire_sessions};

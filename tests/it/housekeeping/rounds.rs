@@ -1,4 +1,4 @@
-//! When a worker's rounds of retention begin.
+//! When a worker's retention rounds begin.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Rows of workers that are gone.
+//! The rows of workers that have ended.
 
 use crate::engine::bed::Bed;
 

@@ -1,4 +1,4 @@
-//! G4, I10: Redis goes and comes back, for all processes and for one of them; or there is none.
+//! G4, I10: Redis goes away and comes back, for all processes or for one of them; or there is no Redis.
 
 use rustix::process::Signal;
 use tokio::time::Instant;

@@ -1,4 +1,4 @@
-//! C8: a destination that fails everybody is left alone, by all processes, but for one probe at a time.
+//! C8: a destination that fails for many sessions gets no deliveries from any process, except one probe at a time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Worker processes on one limited destination, and what its record must show.
+//! The fixture: worker processes with one limited destination, and checks of its record.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! G1 to G4, C8, I10: limits and breakers over processes and over Redis' absence. Each test has a Redis
-//! of its own, which it may kill.
+//! G1 to G4, C8, I10: limits and circuits over several processes, and without Redis. Each test has a Redis of its own,
+//! which it may kill.
 
 mod alone;
 mod breaker;

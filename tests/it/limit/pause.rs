@@ -1,4 +1,4 @@
-//! G3: a destination that asks for a pause gets it from every process.
+//! G3: if a destination asks for a pause, every process keeps it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! G1: a limit in a Redis Cluster, in a Redis that sentinels watch over, and over TLS.
+//! G1: a limit in a Redis Cluster, in a Redis with sentinels, and over TLS.
 
 use std::sync::Arc;
 use std::time::Duration;

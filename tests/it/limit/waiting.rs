@@ -1,4 +1,4 @@
-//! What waits costs nothing, and keeps nobody else waiting.
+//! Lanes that wait for a limit cost nothing, and delay no others.
 
 use std::time::Duration;
 

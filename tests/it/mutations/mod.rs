@@ -1,7 +1,7 @@
-//! What the tests would notice: every invariant is broken in the code itself, and a test fails.
+//! Mutation tests: each invariant is broken in the code, and a test must fail.
 //!
-//! `make test` checks the table: that it covers I1 to I13, that its tests are there, that each text that it
-//! replaces occurs once, and that docs/testing.md says the same. `make mutations` runs it.
+//! `make test` checks the table: it covers I1 to I13, its tests exist, each text that it replaces occurs once, and
+//! docs/testing.md has the same list. `make mutations` runs it.
 
 mod run;
 

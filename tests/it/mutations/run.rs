@@ -1,4 +1,4 @@
-//! `make mutations`: each named test passes as the code is, and fails with the mutation.
+//! `make mutations`: each named test passes with the unchanged code, and fails with the mutation.
 
 use std::collections::BTreeMap;
 use std::fs::File;

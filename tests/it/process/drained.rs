@@ -1,4 +1,4 @@
-//! H3: SIGTERM while a thousand deliveries are under way.
+//! H3: SIGTERM while a thousand deliveries run.
 
 use std::time::Duration;
 

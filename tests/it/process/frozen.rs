@@ -1,5 +1,5 @@
-//! A5, A6: SIGSTOP with deliveries in flight. Its peer ends the frozen worker's connections; what
-//! it had in flight is settled by its successor alone.
+//! A5, A6: SIGSTOP with deliveries in flight. A peer terminates the frozen worker's connections, and only the successor
+//! settles what was in flight.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a worker shares with the other processes of its host: its user, and its limit of open files.
+//! A worker and the other processes of its host: its user, and its limit of open files.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

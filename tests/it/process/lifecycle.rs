@@ -1,5 +1,5 @@
-//! C10: what happens to destinations, subscriptions and workers is told on the stream `lifecycle`, to those who
-//! subscribe to it.
+//! C10: events about destinations, subscriptions and workers are appended to the stream `lifecycle`, for its
+//! subscribers.
 
 use std::time::Duration;
 

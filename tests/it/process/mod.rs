@@ -1,5 +1,5 @@
-//! A1 to A6 on real worker processes that deliver to a webhook: killed, frozen, told to stop, and
-//! with a Postgres that goes away under them, or processes of it that do not run.
+//! A1 to A6 with real worker processes that deliver to a webhook. Workers are killed, frozen or stopped; Postgres goes
+//! away, or some of its processes stand still.
 
 pub mod plant;
 

@@ -1,4 +1,4 @@
-//! A database, a webhook subscription on it, and the receiver.
+//! The fixture: a database, a webhook subscription, and the receiver.
 
 use std::time::Duration;
 

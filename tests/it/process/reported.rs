@@ -1,5 +1,5 @@
-//! What workers report of subscriptions, and what commands say by it: `status`, `doctor`, `subscription list`,
-//! `breaker list` and `apply`, without Redis and without the workers' logs.
+//! What workers report about subscriptions, and how commands show it: `status`, `doctor`, `subscription list`, `breaker
+//! list` and `apply`, without Redis and without the workers' logs.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! A1: Postgres goes down without a shutdown, under load. Workers find their way back, nothing that
-//! was confirmed is lost, and nobody is charged for it.
+//! A1: Postgres crashes under load. Workers reconnect, no confirmed event is lost, and no head is charged with a crash.
 
 use std::collections::HashSet;
 use std::sync::Arc;

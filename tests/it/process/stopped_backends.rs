@@ -1,5 +1,5 @@
-//! I13: processes of the server that do not run. Their connections are given up, and their locks stay
-//! for as long as they do; nothing else of their worker waits for them.
+//! I13: server processes that are stopped. The worker abandons their connections. Their locks stay until they run
+//! again, and nothing else of the worker waits for them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! docs/reference/commands.md, from the tree of commands that the program parses its arguments with.
+//! docs/reference/commands.md, generated from the program's argument parser.
 
 use std::fmt::Write as _;
 

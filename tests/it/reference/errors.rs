@@ -1,4 +1,4 @@
-//! docs/reference/errors.md, from the SQLSTATEs, the types of problems and the exit codes of the code.
+//! docs/reference/errors.md, generated from the SQLSTATEs, problem types and exit codes in the code.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! docs/reference/metrics.md, from the names under which telemetry is recorded.
+//! docs/reference/metrics.md, generated from the names under which telemetry is recorded.
 
 use lanekeeper_telemetry::names::{self, key};
 

@@ -1,6 +1,6 @@
-//! The pages of docs/reference, made from the code: each test renders one and compares it with the file.
+//! The pages of docs/reference, generated from the code: each test renders one page and compares it with the file.
 //!
-//! `make docs` sets `UPDATE_DOCS=1`, and the tests write the files instead.
+//! `make docs` sets `UPDATE_DOCS=1`; then the tests write the files.
 
 mod commands;
 mod errors;

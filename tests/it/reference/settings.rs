@@ -1,4 +1,4 @@
-//! docs/reference/settings.md, from the sections of the configuration.
+//! docs/reference/settings.md, generated from the sections of the configuration.
 
 use std::fmt::Write as _;
 

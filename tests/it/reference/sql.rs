@@ -1,4 +1,4 @@
-//! docs/reference/sql.md, from the catalogue of a migrated database and the heads of the schema's files.
+//! docs/reference/sql.md, generated from the catalogue of a migrated database and the headers of the schema's files.
 
 use std::fmt::Write as _;
 

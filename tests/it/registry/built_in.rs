@@ -1,4 +1,4 @@
-//! The registry's subscription: who puts it in force, and who leaves it alone.
+//! The subscription of the agent registry: which workers add it, remove it, or leave it unchanged.
 
 use std::time::Duration;
 

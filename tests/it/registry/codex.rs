@@ -1,4 +1,4 @@
-//! Transcripts of Codex that the agent does not name are found by the hook call, on the agent's host.
+//! If Codex does not name its transcript, the hook call finds it on the agent's host.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! How people and scripts see it: `session list`, `session show`, and its lanes like any others.
+//! The agent registry in commands: `session list`, `session show`, and its lanes, which are like any others.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! A9: a worker that ends at each place between "lane locked" and "cursor moved" of a handler, the first time
-//! it gets there and a later time. What its event told is entered once, by it or by its successor.
+//! A9: a worker ends at each point between "lane locked" and "cursor moved" of a handler, the first or a later time
+//! that it reaches it. The worker or its successor records the event exactly once.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Each event is entered once and in the order of its session, whatever becomes of the workers. These
-//! workers are processes, and put the registry in force themselves.
+//! Each event is recorded once and in the order of its session, whatever happens to the workers. These workers are
+//! processes, and add the registry's subscription themselves.
 
 use std::time::Duration;
 

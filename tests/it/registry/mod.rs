@@ -1,4 +1,4 @@
-//! B3: the session registry, from hook calls to its rows.
+//! B3: the agent registry, from hook calls to its rows.
 
 mod built_in;
 mod codex;

@@ -1,4 +1,4 @@
-//! B6: what cannot be entered ends with its error on record, and the session goes on.
+//! B6: an event that cannot be recorded ends with its error stored, and the session goes on.
 
 use serde_json::json;
 

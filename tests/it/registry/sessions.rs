@@ -1,4 +1,4 @@
-//! Whole sessions: a short one of every CLI, all our fixtures, and recordings where they are at hand.
+//! Whole sessions: a short one of every CLI, all fixtures, and recordings if they are available.
 
 use std::collections::BTreeMap;
 

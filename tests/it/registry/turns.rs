@@ -1,4 +1,4 @@
-//! What single events do to an entry.
+//! How single events change an entry.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What deliveries are signed with, and what platforms know a bot by.
+//! The secrets with which deliveries are signed and bots are identified.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How a worker comes into Postgres and into Redis.
+//! The credentials with which a worker connects to Postgres and Redis.
 
 use std::time::Duration;
 

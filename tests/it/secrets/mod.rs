@@ -1,4 +1,4 @@
-//! H1: secrets that stand in files, which are replaced while a worker runs.
+//! H1: secrets in files that are replaced while a worker runs.
 
 mod adapters;
 mod connections;

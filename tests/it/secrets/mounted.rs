@@ -1,4 +1,5 @@
-//! A file as Kubernetes mounts one of a Secret: a link into a folder that a link names, which is replaced at once.
+//! A secret's file as Kubernetes mounts it: a link into a folder that another link names, and that link is replaced at
+//! once.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! What survivors charge for dead workers.
+//! The crashes that survivors charge after workers died.
 
 use lanekeeper_postgres::claim::{ClaimedLane, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled};

@@ -1,4 +1,4 @@
-//! A lane connection by hand: claims, settles and unlocks when the test says so.
+//! The fixture: a lane connection that claims, settles and unlocks when the test asks for it.
 
 use std::time::Duration;
 
@@ -39,28 +39,28 @@ impl Connection {
         }
     }
 
-    pub async fn claim(&mut self, bound: ScanStart, limit: i32) -> Claimed {
-        self.claim_anew(bound, limit, &[], &[]).await
+    pub async fn claim(&mut self, start: ScanStart, limit: i32) -> Claimed {
+        self.claim_anew(start, limit, &[], &[]).await
     }
 
     /// Lets go of these lanes and claims first.
     pub async fn claim_anew(
         &mut self,
-        bound: ScanStart,
+        start: ScanStart,
         limit: i32,
         released: &[i64],
         finished: &[i64],
     ) -> Claimed {
         self.claims += 1;
-        let walk = RouteScan {
+        let scan = RouteScan {
             route: 1,
             room: limit,
-            bound,
+            start,
         };
         let claim = Claim {
             connection_id: self.connection_id,
             claim_id: self.claims,
-            walks: &[walk],
+            scans: &[scan],
             limit,
             held: &[],
             released,
@@ -125,7 +125,7 @@ pub fn settlement(lane: &ClaimedLane, operation: Operation) -> Settlement {
         lane_id: lane.lane_id,
         session_id: lane.session_id,
         version: lane.version,
-        progress_place: Some(lane.progress_place),
+        progress_ctid: Some(lane.progress_ctid),
         operation,
         changed: false,
         cursor: lane.cursor,

@@ -1,4 +1,4 @@
-//! What a claim makes of entries: each is taken once, none is passed over, none is made twice (I9, I13).
+//! How a claim takes ready entries: each once, skipping none and duplicating none (I9, I13).
 
 use lanekeeper_postgres::claim::ScanStart;
 use lanekeeper_postgres::settle::{Operation, Settled, Settlement};
@@ -9,7 +9,7 @@ use crate::support::wait_until;
 
 const LANES: i64 = 30;
 
-/// Lanes with an entry each, all of one instant, and due for longer than the walk's bound stays behind.
+/// Lanes with one entry each, all due at one instant, further in the past than the scan start stays behind.
 async fn bed() -> Bed {
     let bed = Bed::new().await;
     bed.enqueue_bulk(LANES, 1).await;
@@ -24,18 +24,18 @@ async fn bed() -> Bed {
 async fn a_walk_that_came_to_its_limit_is_continued_behind_what_it_took() {
     let bed = bed().await;
     let mut connection = Connection::open(&bed).await;
-    let mut bound = ScanStart::START;
+    let mut start = ScanStart::START;
     let mut taken = Vec::new();
     for _ in 0..3 {
-        let claimed = connection.claim(bound, 10).await;
-        bound = claimed.routes[0].bound;
+        let claimed = connection.claim(start, 10).await;
+        start = claimed.routes[0].start;
         taken.extend(ids(&claimed.lanes));
     }
-    // Session locks are re-entrant: a walk from the start would have taken the same ten three times.
+    // Session locks are re-entrant: a scan from the beginning would have taken the same ten three times.
     taken.sort_unstable();
     taken.dedup();
     assert_eq!(taken.len(), LANES as usize);
-    assert!(connection.claim(bound, 10).await.lanes.is_empty());
+    assert!(connection.claim(start, 10).await.lanes.is_empty());
 }
 
 #[tokio::test]
@@ -48,13 +48,13 @@ async fn a_walk_that_saw_all_is_followed_by_one_from_the_first_token_that_is_the
     assert_eq!(others.lanes.len(), 20);
     survivor.unlock(&ids(&others.lanes)).await;
     drop(lost);
-    // As soon as the server has noticed: the entries that were passed by are in front of no bound.
-    let bound = others.routes[0].bound;
+    // Retry until the server has noticed the dead connection: no scan start is past the entries that were skipped.
+    let start = others.routes[0].start;
     let mut found = Vec::new();
     let deadline = tokio::time::Instant::now() + LIMIT;
     while found.len() < LANES as usize {
         assert!(tokio::time::Instant::now() < deadline, "{}", found.len());
-        found.extend(ids(&survivor.claim(bound, 100).await.lanes));
+        found.extend(ids(&survivor.claim(start, 100).await.lanes));
         found.sort_unstable();
         found.dedup();
     }
@@ -114,9 +114,9 @@ impl Connection {
     }
 }
 
-/// A walk sees an entry; its holder replaces it and lets the lane go; only then the walk tries the lane's
-/// lock. Taken on the entry that is gone, the lane would have one more with each such meeting. The claim counts what is
-/// at the places of its entries: what went meanwhile keeps its place, also from a vacuum, and no other entry is there.
+/// A scan sees an entry; its holder replaces it and releases the lane; only then the scan tries the lane's
+/// lock. If the claim took the lane by the deleted entry, the lane would get one entry more each time. The claim
+/// checks the ctids of its entries: while it runs, not even VACUUM gives the ctid of a deleted entry to another one.
 #[tokio::test]
 async fn a_token_that_was_replaced_during_the_walk_is_not_taken() {
     let bed = Bed::new().await;
@@ -141,7 +141,7 @@ async fn a_token_that_was_replaced_during_the_walk_is_not_taken() {
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.ready").await, 2);
 }
 
-/// As above, but the holder settles an event and keeps the entry. Who goes by what its walk saw delivers
+/// As above, but the holder settles an event and keeps the entry. A worker that relies on what its scan saw delivers
 /// that event once more, and is refused.
 #[tokio::test]
 async fn progress_is_read_when_the_lane_is_locked() {

@@ -1,4 +1,5 @@
-//! Lanes that all finish, in one settlement, and a claim that lets go of what its connection held before (I2, I5, I13).
+//! A settlement in which all lanes go idle, and a claim that first releases the lanes that its connection held (I2, I5,
+//! I13).
 
 use lanekeeper_postgres::claim::{ClaimedLane, ReadyEntry, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled, Settlement};

@@ -1,4 +1,4 @@
-//! I9 for housekeeping: a turn costs what it walks, with plans that were made on an empty schema.
+//! I9 for maintenance: a call costs only what it scans, with plans that were made on an empty schema.
 
 use lanekeeper_postgres::maintenance::{expire_sessions, finish_changes};
 

@@ -1,4 +1,4 @@
-//! The hot statements on a table that is full of everything that can pile up.
+//! The hot statements, on tables that are full of everything that can pile up.
 
 use lanekeeper_postgres::claim::{self, ClaimedLane, RouteScan, ScanStart};
 use lanekeeper_postgres::fetch::{self, Position};
@@ -67,16 +67,16 @@ impl Holder {
 
     async fn claim(&mut self, limit: i32) -> Vec<ClaimedLane> {
         self.claims += 1;
-        let walk = RouteScan {
+        let scan = RouteScan {
             route: 1,
             room: limit,
-            bound: ScanStart::START,
+            start: ScanStart::START,
         };
         let client = &self.observed.client;
         let claim = claim::Claim {
             connection_id: self.connection_id,
             claim_id: self.claims,
-            walks: &[walk],
+            scans: &[scan],
             limit,
             held: &[],
             released: &[],

@@ -1,5 +1,5 @@
-//! Every statement of the store: that the server takes it, that it says what it is for, and (I9)
-//! that the cost of the hot ones does not depend on what has piled up.
+//! Every statement of the store: the server accepts it, its header states its purpose, and (I9) the cost of the hot
+//! ones does not depend on what has piled up.
 
 mod charges;
 pub mod connection;

@@ -1,5 +1,5 @@
-//! Progress by its place: what an entry says of it is a hint, and whoever finds something else there goes by the key
-//! (I2, I5, I13).
+//! Progress is found by ctid. The ctid in a ready entry is a hint: if another row has it, the key decides (I2, I5,
+//! I13).
 
 use lanekeeper_postgres::claim::{ClaimedLane, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled};
@@ -29,7 +29,7 @@ async fn told_rightly(bed: &Bed, lanes: &[ClaimedLane]) {
             .client
             .query_one(
                 "SELECT version + step, cursor, ctid = $2 FROM lanekeeper.progress WHERE lane_id = $1",
-                &[&lane.lane_id, &lane.progress_place],
+                &[&lane.lane_id, &lane.progress_ctid],
             )
             .await
             .unwrap();
@@ -135,9 +135,9 @@ async fn a_place_that_has_another_lane_says_nothing_of_this_one() {
         .unwrap();
     let mut held = claim_all(&mut connection, 2).await;
     told_rightly(&bed, &held).await;
-    let places = [held[1].progress_place, held[0].progress_place];
-    for (lane, place) in held.iter_mut().zip(places) {
-        lane.progress_place = place;
+    let ctids = [held[1].progress_ctid, held[0].progress_ctid];
+    for (lane, ctid) in held.iter_mut().zip(ctids) {
+        lane.progress_ctid = ctid;
     }
     assert_eq!(connection.finish(&held).await, vec![Settled::Idle; 2]);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What a statement really did, with all that the functions which it calls did: plans as
-//! auto_explain reports them to the session.
+//! Plans of a statement and of all statements in the functions that it calls, as auto_explain reports them to the
+//! session.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};

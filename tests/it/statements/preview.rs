@@ -1,4 +1,4 @@
-//! What large payloads say at a few places.
+//! Previews of large payloads.
 
 use lanekeeper_postgres::preview;
 use serde_json::{Value, json};

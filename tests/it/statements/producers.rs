@@ -1,4 +1,4 @@
-//! Streams have owners, and what a role calls by name is its own.
+//! Streams have owners, and a producer cannot use up the dedupe keys or message ids of another one.
 
 use tokio_postgres::Client;
 
@@ -367,11 +367,7 @@ async fn an_event_with_a_random_message_id_that_two_producers_send_is_appended_o
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_call_that_another_one_overtakes_is_bounded_like_any_other() {
     let db = TestDb::new().await;
-    let (first, second, watch) = (
-        db.connect().await,
-        db.connect().await,
-        db.connect().await,
-    );
+    let (first, second, watch) = (db.connect().await, db.connect().await, db.connect().await);
     let most = most_locks(&watch).await;
     first.batch_execute("BEGIN").await.unwrap();
     first.batch_execute(&sessions(1, 1)).await.unwrap();

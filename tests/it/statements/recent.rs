@@ -1,5 +1,5 @@
-//! The recent part of the log, and what is before it: nothing is missed there (I1, I13), and nobody pays for it
-//! who does not need it (I9).
+//! The recent partitions of the log, and those before them: no read misses an event in either (I1, I13), and a read
+//! that needs only recent events does not pay for the others (I9).
 
 use jiff::civil::Date;
 use lanekeeper_engine::WorkerSettings;

@@ -1,4 +1,4 @@
-//! Roles of a test, which belong to the whole server, and connections as them.
+//! Roles for a test, which belong to the whole server, and connections with them.
 
 use tokio_postgres::Client;
 

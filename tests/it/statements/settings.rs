@@ -1,4 +1,4 @@
-//! What a producer's session sets does not change what the functions do for others.
+//! The settings of a producer's session do not change what the functions do for others.
 
 use tokio_postgres::Client;
 

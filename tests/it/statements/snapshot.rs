@@ -1,4 +1,4 @@
-//! What a held snapshot keeps, and what a statement reads of it.
+//! The dead rows that a held snapshot keeps, and how many of them a statement reads.
 
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 

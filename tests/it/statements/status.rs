@@ -1,4 +1,4 @@
-//! What metrics are told of subscriptions, at a cost that does not depend on what has been (I9).
+//! The statistics of subscriptions for metrics, at a cost that does not depend on history (I9).
 
 use jiff::{SignedDuration, Timestamp};
 use lanekeeper_postgres::inspect;

@@ -1,5 +1,5 @@
-//! A lane's number, version and step in one: what a settlement compares (I5), and what keeps look-ups short
-//! behind a snapshot that somebody holds (I9).
+//! A lane's version and step in one number: a settlement compares it (I5), and it keeps lookups short while a snapshot
+//! is held (I9).
 
 use lanekeeper_postgres::claim::{ClaimedLane, ScanStart};
 use lanekeeper_postgres::settle::{Operation, Settled};

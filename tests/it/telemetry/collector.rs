@@ -1,4 +1,4 @@
-//! An OTLP receiver, over gRPC and over HTTP, that keeps what it gets. Or one that takes connections and never
+//! An OTLP receiver, over gRPC and over HTTP, that stores what it receives. Another mode accepts connections and never
 //! answers.
 
 use std::collections::{BTreeMap, BTreeSet};

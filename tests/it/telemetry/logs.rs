@@ -1,4 +1,4 @@
-//! What log lines name.
+//! The fields of log lines.
 
 use std::time::Duration;
 

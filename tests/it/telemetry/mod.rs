@@ -1,4 +1,4 @@
-//! What a worker process tells a real OTLP receiver and Prometheus, and what it does when nobody listens.
+//! What a worker process sends to a real OTLP receiver and shows Prometheus, and what it does if no collector answers.
 
 mod collector;
 mod logs;

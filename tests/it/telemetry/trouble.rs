@@ -1,4 +1,4 @@
-//! H2: trouble with a collector is no trouble for deliveries.
+//! H2: a failing collector does not disturb deliveries.
 
 use std::time::Duration;
 

@@ -188,7 +188,7 @@ impl Session<'_> {
         let claim = Claim {
             connection_id: self.connection_id,
             claim_id,
-            walks: scans,
+            scans,
             limit: i32::try_from(limit).unwrap_or(i32::MAX),
             held: &held,
             released: &released,

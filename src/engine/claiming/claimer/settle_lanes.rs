@@ -306,9 +306,9 @@ impl Session<'_> {
             )
             .await?;
         CrashPoint::Marked.pass();
-        for (lane_id, place, id) in entries {
+        for (lane_id, ctid, id) in entries {
             if let Some(held) = self.holdings.get_mut(lane_id) {
-                held.entry.place = place;
+                held.entry.ctid = ctid;
                 held.entry.id = id;
                 held.is_in_flight = true;
                 // Renewed before the record is due.

@@ -182,7 +182,7 @@ impl Session<'_> {
             let claim = claim::Claim {
                 connection_id: self.connection_id,
                 claim_id,
-                walks: &scans,
+                scans: &scans,
                 limit,
                 held: &held,
                 released: &[],

@@ -1,4 +1,4 @@
-//! Bodies as a producer may write them: what is said, and how.
+//! Generates bodies in the forms that producers may write.
 
 use proptest::collection::vec;
 use proptest::option;

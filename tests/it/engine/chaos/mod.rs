@@ -1,7 +1,7 @@
-//! A1 to A5, I1, I4, I13 under everything at once: producers of every kind, an operator, a cutter of
-//! connections, and a destination that fails as it likes. What must hold is worked out from the log.
+//! A1 to A5, I1, I4, I13 under everything at once: producers of every kind, an operator, cut connections, and a
+//! destination that fails at random. The expected deliveries are computed from the log.
 //!
-//! Each run prints its seed; TEST_SEED repeats its choices, though not their timing.
+//! Each run prints its seed. TEST_SEED repeats a run's choices, but not their timing.
 
 mod trouble;
 

@@ -1,5 +1,4 @@
-//! Those who make it hard: producers, an operator, a cutter of connections; and the dice by which
-//! they choose.
+//! The sources of trouble: producers, an operator, cut connections; and the random generator by which they choose.
 
 use tokio::time::Instant;
 use tokio_postgres::Client;

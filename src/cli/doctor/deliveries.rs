@@ -1,4 +1,5 @@
-//! Whether the workers that run deliver the subscriptions: what they wrote down, not what this process would do.
+//! Whether the running workers deliver the subscriptions, judged by their own reports, not by what this process could
+//! do.
 
 use lanekeeper_postgres::inspect::{Deliveries, Delivery, DeliveryState, SubscriptionSummary};
 
@@ -7,9 +8,9 @@ use crate::delivery;
 
 const NAME: &str = "delivery";
 
-/// One check for all that are delivered, one for each that is not. Nothing where no worker runs, which is a check of its
-/// own.
-pub(super) fn deliveries(
+/// One check for all subscriptions that are delivered, and one for each that is not. No check if no worker runs:
+/// another check reports that.
+pub(super) fn judge_all(
     subscriptions: &[SubscriptionSummary],
     deliveries: &Deliveries,
 ) -> Vec<Check> {
@@ -50,7 +51,7 @@ fn judge(name: &str, delivery: &Delivery) -> Check {
             "workers say so within a second: run this again, then see what they log",
         ),
         _ if delivery.is_held_up() => Check::warn(NAME, found, REFUSED),
-        // Of paused ones another check tells.
+        // Another check reports paused subscriptions.
         _ => Check::ok(NAME, name),
     }
 }
