@@ -87,7 +87,9 @@ fn unknown(kind: &str) -> SettingsError {
 #[cfg(test)]
 mod tests {
     use lanekeeper_core::subscription::limit::destination;
-    use lanekeeper_core::subscription::{Definition, Events, Start, StreamDefinition};
+    use std::time::Duration;
+
+    use lanekeeper_core::subscription::{Acknowledge, Definition, Events, Start, StreamDefinition};
     use serde_json::json;
 
     use super::*;
@@ -107,6 +109,9 @@ mod tests {
             coalesce: false,
             concurrency: 1,
             history: false,
+            ack: Acknowledge::None,
+            ack_timeout: Duration::ZERO,
+            ack_window: 1,
             limits: Vec::new(),
             settings,
         }

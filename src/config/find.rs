@@ -13,13 +13,11 @@
 //! which may lead elsewhere by then.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
-use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, open};
-use rustix::io::Errno;
+use lanekeeper_core::bounded_file::{BoundedFile, Links, ReadError};
 use rustix::process::geteuid;
 
 use super::problem::{ConfigError, Refusal};
@@ -122,30 +120,26 @@ fn is_absent(error: &io::Error) -> bool {
 
 fn read_one(file: &ConfigFile) -> io::Result<String> {
     let in_working_directory = file.place == Place::WorkingDirectory;
-    // Without waiting for the other end of a FIFO, and without becoming the terminal's process.
-    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    if in_working_directory {
-        flags |= OFlags::NOFOLLOW;
-    }
-    let opened = open(&file.path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::LOOP if in_working_directory => refused(Refusal::Link),
-        errno => errno.into(),
-    })?;
-    let opened = File::from(opened);
-    let metadata = opened.metadata()?;
-    if !metadata.is_file() {
-        return Err(refused(Refusal::NotRegular(kind(&metadata))));
-    }
+    let links = match in_working_directory {
+        true => Links::Refused,
+        false => Links::Followed,
+    };
+    let opened = BoundedFile::open(&file.path, links).map_err(unread)?;
+    let metadata = opened.metadata();
     if in_working_directory {
         let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode());
         judge_owner(owner, group, mode, geteuid().as_raw()).map_err(refused)?;
     }
-    let mut text = String::new();
-    opened.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(refused(Refusal::TooLarge { max: MAX_BYTES }));
+    opened.read(MAX_BYTES).map_err(unread)
+}
+
+fn unread(error: ReadError) -> io::Error {
+    match error {
+        ReadError::NotRegular(kind) => refused(Refusal::NotRegular(kind)),
+        ReadError::Link => refused(Refusal::Link),
+        ReadError::TooLarge { max } => refused(Refusal::TooLarge { max }),
+        ReadError::Io(error) => error,
     }
-    Ok(text)
 }
 
 fn refused(reason: Refusal) -> io::Error {
@@ -167,22 +161,11 @@ fn judge_owner(owner: u32, group: u32, mode: u32, user: u32) -> Result<(), Refus
     }
 }
 
-fn kind(metadata: &Metadata) -> &'static str {
-    let kind = metadata.file_type();
-    match () {
-        () if kind.is_dir() => "a directory",
-        () if kind.is_fifo() => "a FIFO",
-        () if kind.is_socket() => "a socket",
-        () if kind.is_char_device() || kind.is_block_device() => "a device",
-        () => "something else",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use rustix::fs::mkfifoat;
+    use rustix::fs::{Mode, mkfifoat};
 
     use super::*;
 

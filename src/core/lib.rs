@@ -1,6 +1,8 @@
-//! What all parts speak of: events, deliveries and verdicts, rates, the subscription model. No I/O.
+//! What all parts speak of: events, deliveries and verdicts, rates, the subscription model. No I/O, but for
+//! reading a small file safely.
 
 pub mod adapter;
+pub mod bounded_file;
 pub mod bucket;
 pub mod error;
 pub mod event;

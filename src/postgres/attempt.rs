@@ -26,7 +26,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    async fn silent() -> Self {
+    pub(super) async fn silent() -> Self {
         Self {
             error: silence().await,
             lacked_tls: false,
@@ -51,8 +51,8 @@ pub(super) struct Attempt<'a> {
     pub driver: &'a Config,
     pub tls: &'a Connector,
     pub silent: &'a Silent,
-    /// The time for all hosts together.
-    pub patience: Duration,
+    /// When the time for all hosts together is over.
+    pub until: Instant,
     /// The most time for one host, even if more is left.
     pub most_per_host: Duration,
 }
@@ -60,14 +60,17 @@ pub(super) struct Attempt<'a> {
 impl Attempt<'_> {
     pub async fn connect(&self) -> Result<(Client, Connection), Failed> {
         let Some(mut hosts) = Host::all(self.driver) else {
-            return self.try_once(self.driver).await;
+            let once = timeout_at(self.until, self.try_once(self.driver)).await;
+            return match once {
+                Ok(ended) => ended,
+                Err(_) => Err(Failed::silent().await),
+            };
         };
-        let until = Instant::now() + self.patience;
         self.silent.put_last(&mut hosts, |host| (host.index, None));
         let mut why = None;
         for (asked, host) in hosts.iter().enumerate() {
             let left = hosts.len() - asked;
-            let limit = part(until, left).min(self.most_per_host);
+            let limit = part(self.until, left).min(self.most_per_host);
             match self.try_host(host, limit).await {
                 Err(failed) if !failed.is_final() => {
                     self.note(host, is_silence(&failed.error), limit, left > 1);

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use lanekeeper_secret::Secret;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::config::Host;
 use tokio_postgres::{CancelToken, Client, Config, Error};
 
@@ -144,10 +145,15 @@ impl Database {
 
     /// The same, with more about the reason.
     pub(super) async fn attempt(&self) -> Result<(Client, Connection), Failed> {
+        let until = Instant::now() + self.patience();
         let renewed;
         let driver = match &self.credentials {
             Some(credentials) => {
-                renewed = credentials.on(&self.driver).await;
+                // Their file may lie where nothing answers.
+                let Ok(on) = timeout_at(until, credentials.on(&self.driver)).await else {
+                    return Err(Failed::silent().await);
+                };
+                renewed = on;
                 &renewed
             }
             None => &self.driver,
@@ -156,7 +162,7 @@ impl Database {
             driver,
             tls: &self.tls,
             silent: &self.silent,
-            patience: self.patience(),
+            until,
             most_per_host: self.each.unwrap_or(Duration::MAX),
         };
         attempt.connect().await
@@ -216,8 +222,11 @@ impl From<Config> for Database {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
     use tokio_postgres::config::SslMode as Driver;
 
+    use super::super::attempt::is_silence;
     use super::*;
 
     #[test]
@@ -246,12 +255,32 @@ mod tests {
         assert_eq!(database.driver().get_hosts(), hosts);
     }
 
+    #[tokio::test]
+    async fn a_silent_server_that_is_named_by_its_address_alone_takes_no_longer_than_the_patience()
+    {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let string = format!("hostaddr=127.0.0.1,127.0.0.1 port={port} user=nobody");
+        let patience = Duration::from_millis(200);
+        let database = string.parse::<Database>().unwrap().within(patience);
+        let failed = timeout(20 * patience, database.attempt()).await.unwrap();
+        assert!(is_silence(&failed.map(drop).unwrap_err().error));
+        // Both were asked.
+        for _ in 0..2 {
+            timeout(patience, silent.accept()).await.unwrap().unwrap();
+        }
+    }
+
     #[test]
     fn connecting_takes_what_the_connection_string_allows_each_host_unless_the_caller_has_less() {
         let patience = |string: &str| string.parse::<Database>().unwrap().patience();
         let seconds = Duration::from_secs;
         assert_eq!(patience("host=a,b"), PATIENCE);
         assert_eq!(patience("host=a,b connect_timeout=7"), seconds(14));
+        assert_eq!(
+            patience("hostaddr=127.0.0.1,::1 connect_timeout=7"),
+            seconds(14)
+        );
         let told: Database = "host=a connect_timeout=7".parse().unwrap();
         assert_eq!(told.within(seconds(2)).patience(), seconds(2));
         assert_eq!(told.within_unless_told(seconds(2)).patience(), seconds(7));

@@ -57,7 +57,7 @@ fn a_settlement_without_its_compare_and_set() {
         function: "settle",
         texts: &[
             (
-                "AND cardinality(p_progress_ctids) > 0 THEN",
+                "AND cardinality(p_progress_ctids) > 0 AND cardinality(p_sents) = 0 THEN",
                 "AND false THEN",
             ),
             (

@@ -1,9 +1,9 @@
 //! Whether agent CLIs report their hook calls, and whether this release knows their events.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
+use lanekeeper_core::bounded_file::{self, Links};
 use lanekeeper_postgres::diagnose::UnknownHook;
 use lanekeeper_streams::hooks::double_fire::runs_hook;
 use lanekeeper_streams::hooks::shape::AgentCli;
@@ -93,9 +93,7 @@ fn keys_of_ours(hooks: &Value, path: &str) -> Vec<String> {
 }
 
 fn small_file(path: &Path) -> Option<String> {
-    let meta = fs::metadata(path).ok()?;
-    let is_small = meta.is_file() && meta.len() <= MAX_FILE_BYTES;
-    is_small.then(|| fs::read_to_string(path).ok()).flatten()
+    bounded_file::read(path, Links::Followed, MAX_FILE_BYTES).ok()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SpoolError;
-use super::layout::{HEAD_LEN, head, lock, open, unlock};
+use super::layout::{HEAD_LEN, head, lock, notes_too_much, open, unlock};
 
 /// A record in its session's file, perhaps in the disk's cache only.
 #[derive(Debug)]
@@ -91,7 +91,11 @@ fn write(file: &File, len: u64, line: &[u8]) -> io::Result<u64> {
     if is_new {
         file.set_len(0)?;
         bytes.extend(head(HEAD_LEN));
-    } else if !ends_line(file, len)? {
+    } else if notes_too_much(file, len)? {
+        // Before the file grows past the offset, which would then count this line as sent.
+        file.write_all_at(&head(HEAD_LEN), 0)?;
+    }
+    if !is_new && !ends_line(file, len)? {
         bytes.push(b'\n');
     }
     bytes.extend(line);

@@ -234,13 +234,8 @@ impl SessionFile {
         if meta.nlink() == 0 {
             return Ok(After::Gone);
         }
-        // Another drain may have come further. What it noted may be damaged, and lie behind the end.
-        let noted = noted_offset(&self.file)?;
-        let offset = if noted <= meta.len() {
-            offset.max(noted)
-        } else {
-            offset
-        };
+        // Another drain may have come further.
+        let offset = offset.max(noted_offset(&self.file)?);
         self.offset = offset;
         if Lines::from(&self.file, offset, self.max_line)?
             .next()?

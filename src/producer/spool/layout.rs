@@ -29,12 +29,25 @@ pub(super) fn head(offset: u64) -> Vec<u8> {
     format!("{MAGIC} {digits} {}\n", checksum(digits.as_bytes())).into_bytes()
 }
 
-/// Where the first unsent line starts; the first line of all where the head is torn.
+/// Where the first unsent line starts; the first line of all where the head is torn, or notes what the file does not
+/// have: a machine that lost its power may keep the head's page and lose the lines.
 pub(super) fn noted_offset(file: &File) -> io::Result<u64> {
+    let len = file.metadata()?.len();
+    Ok(raw_offset(file)?
+        .filter(|&noted| noted <= len)
+        .unwrap_or(HEAD_LEN))
+}
+
+/// Whether the head notes as sent what the file does not have.
+pub(super) fn notes_too_much(file: &File, len: u64) -> io::Result<bool> {
+    Ok(raw_offset(file)?.is_some_and(|noted| noted > len))
+}
+
+fn raw_offset(file: &File) -> io::Result<Option<u64>> {
     let mut head = [0; HEAD_LEN as usize];
     match file.read_exact_at(&mut head, 0) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(HEAD_LEN),
-        read => read.map(|()| parse_head(&head).unwrap_or(HEAD_LEN)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        read => read.map(|()| parse_head(&head)),
     }
 }
 

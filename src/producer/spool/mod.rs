@@ -35,6 +35,7 @@
 //! | crash or kill after the append, before COMMIT | the next drain sends it |
 //! | crash after COMMIT, before the offset moved | sent again, answered as duplicates |
 //! | torn offset | its checksum fails: the file is sent again from its start |
+//! | power loss keeps the offset and loses lines before it | an offset behind the end counts as torn; the next append puts it back |
 //! | unlink races with an append | the appender sees a file without a name once it has the lock, and starts a new one |
 //!
 //! Left out on purpose: order between sessions, and encryption (the directory is private to its
@@ -78,7 +79,8 @@ pub struct SpooledStream {
 
 const EXTENSION: &str = "spool";
 
-/// Files of a folder that are looked at to tell how full it is; the others count as their average.
+/// Files of a folder that are looked at to tell how full it is, the others counting as their average;
+/// and files in use that are passed over in search of others.
 const SAMPLE: usize = 1_000;
 
 /// A spool directory. Made on the first append.
@@ -124,6 +126,8 @@ impl Spool {
     /// process; once it is synced ([`Appended::sync`]), the machine. One that is larger than a record
     /// may be is set aside, and a stand-in takes its place.
     pub fn append(&self, record: &Record, patience: Duration) -> Result<Appended, SpoolError> {
+        // Not to make folders along a path that others lead elsewhere, nor to trust what they made meanwhile.
+        self.check_dir()?;
         make_dir(&self.dir)?;
         self.check_dir()?;
         let line = record.to_line();
@@ -159,22 +163,27 @@ impl Spool {
     /// The session files, oldest first.
     pub fn files(&self) -> Result<Vec<PathBuf>, SpoolError> {
         self.check_dir()?;
-        let mut files = entries(&self.dir, EXTENSION, usize::MAX)?;
+        let mut files: Vec<_> = entries(&self.dir, EXTENSION)?.collect::<Result<_, _>>()?;
         sort_by_age(&mut files);
         Ok(files)
     }
 
     /// At most `max` session files to which nobody has written for some time: those of hook calls
-    /// that are under way are not among them. The oldest of them first.
+    /// that are under way are not among them, and [`SAMPLE`] of those hide no other. The oldest of
+    /// the found ones first.
     pub fn untouched_files(&self, since: Duration, max: usize) -> Result<Vec<PathBuf>, SpoolError> {
         self.check_dir()?;
-        let mut files = entries(&self.dir, EXTENSION, max)?;
         let now = SystemTime::now();
-        files.retain(|path| {
+        let is_untouched = |path: &PathBuf| {
             let modified = fs::metadata(path).and_then(|meta| meta.modified());
             // One of the future, by a clock that was set back, is nobody's.
             modified.is_ok_and(|at| now.duration_since(at).map_or(true, |age| age >= since))
-        });
+        };
+        let mut files: Vec<_> = entries(&self.dir, EXTENSION)?
+            .take(max.saturating_add(SAMPLE))
+            .filter(|path| path.as_ref().map_or(true, is_untouched))
+            .take(max)
+            .collect::<Result<_, _>>()?;
         sort_by_age(&mut files);
         Ok(files)
     }
@@ -249,22 +258,22 @@ fn sort_by_age(files: &mut [PathBuf]) {
     });
 }
 
-/// At most `max` files with this extension.
-fn entries(dir: &Path, extension: &str, max: usize) -> Result<Vec<PathBuf>, SpoolError> {
+/// The files with this extension, in no order.
+fn entries(
+    dir: &Path,
+    extension: &str,
+) -> Result<impl Iterator<Item = Result<PathBuf, SpoolError>>, SpoolError> {
+    let failed = |source| SpoolError::io("read", dir, source);
     let listing = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        listing => listing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        listing => Some(listing.map_err(failed)?),
     };
-    let has_extension = |path: &PathBuf| path.extension().is_some_and(|e| e == extension);
-    listing
-        .and_then(|listing| {
-            listing
-                .map(|entry| Ok(entry?.path()))
-                .filter(|path| path.as_ref().map_or(true, has_extension))
-                .take(max)
-                .collect::<io::Result<Vec<_>>>()
-        })
-        .map_err(|source| SpoolError::io("read", dir, source))
+    let has_extension = move |path: &PathBuf| path.extension().is_some_and(|e| e == extension);
+    Ok(listing
+        .into_iter()
+        .flatten()
+        .map(move |entry| entry.map(|entry| entry.path()).map_err(failed))
+        .filter(move |path| path.as_ref().map_or(true, has_extension)))
 }
 
 /// Bytes of a folder's files: exact for up to [`SAMPLE`] of them, for more an estimate, so that a

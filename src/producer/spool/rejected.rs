@@ -85,7 +85,7 @@ impl Spool {
     /// What was rejected, in no order.
     pub fn rejected(&self) -> Result<Vec<PathBuf>, SpoolError> {
         self.check_dir()?;
-        entries(&self.rejected_dir(), "json", usize::MAX)
+        entries(&self.rejected_dir(), "json")?.collect()
     }
 
     /// Keeps a record that Postgres will never take, with the reason. Repeatable: one file per

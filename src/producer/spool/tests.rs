@@ -137,6 +137,37 @@ fn a_file_that_is_written_to_belongs_to_its_own_call() {
 }
 
 #[test]
+fn sessions_that_are_written_to_do_not_hide_one_that_is_not() {
+    let scratch = Scratch::new(1 << 20);
+    let age = Duration::from_secs(60);
+    // Whatever the order of the folder's names is, a session in use comes before an untouched one in it.
+    for left in ["s", "t", "u", "v"] {
+        for session in ["s", "t", "u", "v"] {
+            scratch.0.append(&example(session, 1), LOCK_WAIT).unwrap();
+        }
+        let left = scratch.0.file_of(left);
+        let file = File::options().write(true).open(&left).unwrap();
+        file.set_modified(SystemTime::now() - 2 * age).unwrap();
+        assert_eq!(scratch.0.untouched_files(age, 1).unwrap(), [left]);
+    }
+}
+
+#[test]
+fn below_a_folder_of_everybody_nothing_is_made() {
+    let scratch = Scratch::new(1 << 20);
+    make_dir(&scratch.0.dir).unwrap();
+    let allow = |mode| fs::set_permissions(&scratch.0.dir, fs::Permissions::from_mode(mode));
+    let mut below = scratch.0.clone();
+    below.dir = scratch.0.dir.join("below");
+    allow(0o777).unwrap();
+    let error = below.append(&example("s", 1), LOCK_WAIT).unwrap_err();
+    assert!(matches!(error, SpoolError::Untrusted { .. }), "{error}");
+    assert!(!below.dir.exists());
+    allow(0o1777).unwrap();
+    below.append(&example("s", 1), LOCK_WAIT).unwrap();
+}
+
+#[test]
 fn what_is_in_the_place_of_a_session_file_and_is_none_is_not_written_to() {
     let scratch = Scratch::new(1 << 20);
     make_dir(&scratch.0.dir).unwrap();

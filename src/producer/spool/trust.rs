@@ -3,7 +3,9 @@
 //! Prompts lie in it, and what lies in it is sent under the user's name. So a folder that everybody
 //! may write to, that belongs to another user, or that another user's symbolic link leads to is not
 //! used: whoever made the link could have it lead elsewhere at any time. Root's links and folders
-//! are taken, for root may do all of that anyway; and root may use any user's folder.
+//! are taken, for root may do all of that anyway; and root may use any user's folder. Nor is one used
+//! below a folder that everybody may write to without the sticky bit: everybody could put another one
+//! in its place.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -47,6 +49,14 @@ fn walk(dir: &Path, user: u32) -> io::Result<Result<Option<fs::Metadata>, String
             continue;
         }
         let next = at.join(&part);
+        let mode = fs::symlink_metadata(&at)?.mode();
+        if mode & WRITABLE_BY_ALL != 0 && mode & STICKY == 0 {
+            return Ok(Err(format!(
+                "every user may write to {}, which it lies in (mode {:04o})",
+                at.display(),
+                mode & 0o7777
+            )));
+        }
         let meta = match fs::symlink_metadata(&next) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(None)),
             // A file in the place of a folder: whoever makes the folder meets it as well.

@@ -122,8 +122,6 @@ pub struct Fields {
     pub cwd: Option<String>,
     /// Sent by Cursor, under whichever CLI's hook it ran us.
     pub is_cursor: bool,
-    /// Cursor's project folders.
-    pub workspace_roots: Vec<String>,
     pub transcript_path: Option<String>,
     /// Of an agent that works for the session's own, under its id.
     pub is_of_subagent: bool,
@@ -154,16 +152,11 @@ impl Fields {
                     .then(|| first(&["properties.info.id", "event.properties.info.id"]))
                     .flatten()
             });
-        let workspace_roots = top
-            .get("workspace_roots")
-            .and_then(|roots| serde_json::from_str(roots.get()).ok())
-            .unwrap_or_default();
         Self {
             native_event,
             session,
             cwd: top.text("cwd"),
             is_cursor,
-            workspace_roots,
             transcript_path: top.text("transcript_path"),
             is_of_subagent: top.text("agent_id").is_some(),
             has_empty_prompt: top.get("prompt").is_some_and(is_empty),

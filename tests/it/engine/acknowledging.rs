@@ -239,7 +239,11 @@ async fn an_acknowledgement_counts_from_its_commit_on_and_holds_nothing_up() {
     .await;
     // Sent again at its time-out, as if nobody were about to acknowledge it.
     wait_until(LIMIT, "the first is sent again", async || {
-        arrived(&bed).iter().filter(|seq| **seq == 1).count() > 2
+        let deliveries = bed.fake.seen().deliveries;
+        let sent = deliveries
+            .iter()
+            .filter(|one| &*one.event.session == "s1" && one.event.seq == 1);
+        sent.count() > 2
     })
     .await;
     open.commit().await.unwrap();

@@ -121,9 +121,12 @@ async fn a_subscription_is_judged_by_the_workers_and_not_by_the_shell_of_doctor(
     let plant = Plant::new(Duration::ZERO).await;
     let worker = plant.worker(&[]).await;
     until_state(&plant, "delivering").await;
-    // This process has neither the secret nor leave to reach the receiver.
-    let found = checks(&plant, "delivery").await;
-    assert!(found.iter().all(|(status, _)| status == "ok"), "{found:?}");
+    // This process has neither the secret nor leave to reach the receiver. The agent registry is reported a moment later.
+    wait_until(LIMIT, "all are delivered", async || {
+        let found = checks(&plant, "delivery").await;
+        found.iter().all(|(status, _)| status == "ok")
+    })
+    .await;
     assert_eq!(checks(&plant, "subscription").await, []);
     assert!(worker.stop().await.success());
 }

@@ -349,7 +349,7 @@ async fn an_event_with_a_random_message_id_that_two_producers_send_is_appended_o
         let statement = "SELECT seq, duplicate
             FROM lanekeeper.enqueue('hooks', $1, 'agent_stop', '{}', message_id => $2)";
         let row = client.query_one(statement, &[&session, &id]).await;
-        refusal(row.map(|row| (row.get(0), row.get(1))))
+        refusal(row.map(|row| (row.get::<_, i64>(0), row.get::<_, bool>(1))))
     };
     let first = uuid::Uuid::now_v7();
     assert_eq!(enqueue(&producer, first, "s1").await, Ok((1, false)));

@@ -93,6 +93,21 @@ fn what_waits_is_counted_from_the_offset_on_without_what_is_being_written() {
 }
 
 #[test]
+fn an_offset_behind_the_end_makes_no_record_count_as_sent() {
+    let scratch = Scratch::new();
+    scratch.append(1);
+    let len = fs::metadata(&scratch.0).unwrap().len();
+    // The machine lost its power: the head's page was written, lines before its offset were not.
+    let damaged = OpenOptions::new().write(true).open(&scratch.0).unwrap();
+    damaged.write_all_at(&head(len + 10), 0).unwrap();
+    let read = || numbers(&scratch.open().read(portion(9, usize::MAX)).unwrap().lines);
+    assert_eq!(read(), [1]);
+    scratch.append(2);
+    scratch.append(3);
+    assert_eq!(read(), [1, 2, 3]);
+}
+
+#[test]
 fn the_first_whole_line_is_found_behind_torn_ones() {
     let scratch = Scratch::new();
     fs::write(&scratch.0, [head(HEAD_LEN), b"torn\n\n".to_vec()].concat()).unwrap();
