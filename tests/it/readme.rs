@@ -282,7 +282,8 @@ fn every_agent_cli_is_wired_with_a_snippet_that_is_what_its_file_must_be() {
 #[test]
 fn the_plugin_that_hook_install_writes_is_the_documented_one() {
     let shim = blocks(section(HOOKS, "Wiring"), "js").concat();
-    assert_eq!(shim, include_str!("../../src/cli/hook/wiring/opencode.js"));
+    let file = include_str!("../../src/cli/hook/wiring/opencode.js");
+    assert_eq!(shim, file.trim_end());
 }
 
 #[test]
