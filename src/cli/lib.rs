@@ -32,6 +32,7 @@ pub mod status;
 pub mod subscription;
 pub mod tail;
 pub mod token;
+pub mod top;
 pub mod worker;
 
 use std::ffi::{OsStr, OsString};
@@ -107,6 +108,7 @@ enum OtherCommand {
     Subscription(subscription::Args),
     Tail(tail::Args),
     Token(token::Args),
+    Top(top::Args),
     Worker(worker::Args),
 }
 
@@ -143,6 +145,7 @@ impl OtherCommand {
             Self::Subscription(args) => subscription::run(args, config).await,
             Self::Tail(args) => tail::run(args, config).await,
             Self::Token(args) => token::run(args, config).await,
+            Self::Top(args) => top::run(args, config).await,
             Self::Worker(args) => worker::run(args, config, telemetry).await,
         }
     }

@@ -10,6 +10,7 @@ mod operate;
 mod secret;
 mod status;
 mod tail;
+mod top;
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
