@@ -69,6 +69,9 @@ CREATE TABLE lanekeeper.stream (
     -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
     -- functions/caller/set_producers.sql.
     producers         text[],
+    -- Live followers may be waiting for its events: an append probes follow_lock() then. Set by workers, see
+    -- functions/follow/follow_stream.sql.
+    followed          boolean NOT NULL DEFAULT false,
     CONSTRAINT stream_name_is_plain CHECK (name ~ '^[a-z][a-z0-9_.-]{0,62}$'),
     CONSTRAINT payload_limit_fits_jsonb CHECK (max_payload_bytes BETWEEN 1024 AND 268435455),
     CONSTRAINT schedule_is_not_empty CHECK (cardinality(retry_schedule_ms) > 0),
@@ -622,6 +625,8 @@ CREATE TABLE lanekeeper.token (
     scopes     text[] NOT NULL CHECK (cardinality(scopes) > 0 AND scopes <@ '{produce,read,operate}'),
     -- NULL: every stream.
     streams    text[] CHECK (cardinality(streams) > 0),
+    -- Names of sessions, of which one that ends with * stands for all that begin so. NULL: every session.
+    sessions   text[] CHECK (cardinality(sessions) > 0),
     -- Requests, as `limit` of a subscription is written; NULL: as many as the server takes.
     rate       text,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),

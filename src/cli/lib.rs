@@ -19,6 +19,7 @@ mod failure;
 pub mod health;
 pub mod hook;
 pub mod lane;
+pub mod link;
 mod list;
 pub mod listen;
 pub mod migrate;
@@ -92,6 +93,7 @@ enum OtherCommand {
     Enqueue(enqueue::Args),
     Health(health::Args),
     Lane(lane::Args),
+    Link(link::Args),
     Listen(listen::Args),
     Migrate(migrate::Args),
     Secret(secret::Args),
@@ -128,6 +130,7 @@ impl OtherCommand {
             Self::Enqueue(args) => enqueue::run(args, config).await,
             Self::Health(args) => health::run(args, config).await,
             Self::Lane(args) => lane::run(args, config).await,
+            Self::Link(args) => link::run(args, config),
             Self::Listen(args) => listen::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
             Self::Secret(args) => secret::run(args),
