@@ -231,6 +231,16 @@ CREATE VIEW lanekeeper.recent_event AS
 SELECT e.session_id, e.seq, e.day, e.priority, e.size, e.created_at, e.message_id, e.event_type, e.payload, e.headers
 FROM lanekeeper.event AS e WHERE e.day >= '2000-01-01'::date;
 
+-- Appends to followed streams that did not notify, because their transactions will be prepared (`lanekeeper.notify = off`).
+-- Live followers look here before they take a commit horizon for reached. Rows go after a day.
+CREATE TABLE lanekeeper.silent_append (
+    session_id  bigint NOT NULL,
+    xact        xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    stream_id   int NOT NULL,
+    appended_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (session_id, xact)
+);
+
 -- The last seq of sessions whose newest events were dropped with their partition.
 CREATE TABLE lanekeeper.session_tail (
     session_id bigint NOT NULL,

@@ -365,6 +365,25 @@ pub async fn unregister(client: &impl GenericClient, stream_id: i32) -> Result<(
         .map_err(StoreError::on("ending the registration to follow a stream"))
 }
 
+/// Appends to followed streams that did not notify, of transactions from `xact` on: streams and sessions.
+///
+/// # Errors
+/// They cannot be read.
+pub async fn silent(client: &impl GenericClient, xact: i64) -> Result<Vec<(i32, i64)>, StoreError> {
+    let rows = client
+        .query_typed(
+            include_str!("sql/follow_silent.sql"),
+            &[(&xact, Type::INT8)],
+        )
+        .await;
+    rows.and_then(|rows| {
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect()
+    })
+    .map_err(StoreError::on("looking for appends that did not notify"))
+}
+
 /// Has the connection notify itself with this number.
 ///
 /// # Errors

@@ -113,7 +113,7 @@ async fn follow(
 
 fn print(args: &Args, event: &RawValue) -> Result<(), Failure> {
     match args.output.output {
-        Output::Json => output::json_line(event),
+        Output::Json => output::json_line(&event),
         Output::Text => {
             let line: Line<'_> = serde_json::from_str(event.get()).map_err(Failure::failed)?;
             output::line(format!(

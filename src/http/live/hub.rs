@@ -248,6 +248,11 @@ impl Hub {
             return;
         };
         let inboxes: Vec<_> = stream.wide.iter().filter_map(Weak::upgrade).collect();
+        // No fence counted before.
+        state.wants_fence |= !inboxes.is_empty();
+        let Some(stream) = state.streams.get_mut(&stream_id) else {
+            return;
+        };
         let waiting: Vec<_> = stream.waiting.iter().filter_map(Weak::upgrade).collect();
         drop(state);
         for inbox in inboxes {

@@ -144,6 +144,8 @@ async fn listen(hub: &Arc<Hub>, database: &Database, worker_id: i64) -> Result<(
     let mut poll = POLL.0;
     let mut poll_at = Instant::now();
     let mut fence_at: Option<Instant> = None;
+    // Silent appends of transactions below were looked at.
+    let mut silent_from = 0;
     let mut check_at = Instant::now() + CHECK;
     loop {
         for stream_id in hub.take_unused() {
@@ -170,7 +172,13 @@ async fn listen(hub: &Arc<Hub>, database: &Database, worker_id: i64) -> Result<(
         }
         if fence_at.is_some_and(|at| at <= Instant::now()) {
             fence_at = None;
-            let number = hub.fence_begins(answered(follow::horizon(&client)).await?);
+            let horizon = answered(follow::horizon(&client)).await?;
+            // After the horizon: what is below it and did not notify is there by now.
+            for (stream_id, session_id) in answered(follow::silent(&client, silent_from)).await? {
+                hub.notified(stream_id, std::iter::once(session_id));
+            }
+            silent_from = horizon.xact;
+            let number = hub.fence_begins(horizon);
             answered(follow::fence(&client, number)).await?;
         }
         let next = [(!is_complete).then_some(poll_at), fence_at, Some(check_at)];
