@@ -252,6 +252,8 @@ pub struct Behind {
     pub session_id: i64,
     pub first: i64,
     pub newest: i64,
+    /// Its events up to `newest` are of transactions below this number.
+    pub next_xact: i64,
 }
 
 /// One page of a scan over a stream's sessions.
@@ -289,8 +291,15 @@ pub async fn scan(
         .await;
     let visited = rows.and_then(|rows| {
         rows.iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
-            .collect::<Result<Vec<(i64, Option<i64>, i64)>, _>>()
+            .map(|row| {
+                Ok((
+                    row.try_get(0)?,
+                    row.try_get(1)?,
+                    row.try_get(2)?,
+                    row.try_get(3)?,
+                ))
+            })
+            .collect::<Result<Vec<(i64, Option<i64>, i64, i64)>, _>>()
     });
     let visited = visited.map_err(StoreError::on("scanning for sessions with new events"))?;
     let is_full = i64::try_from(visited.len()).is_ok_and(|rows| rows >= SCAN_SESSIONS);
@@ -300,12 +309,13 @@ pub async fn scan(
         .map(|&(session_id, ..)| session_id);
     let sessions = visited
         .into_iter()
-        .filter_map(|(session_id, newest, first)| {
+        .filter_map(|(session_id, newest, first, next_xact)| {
             let newest = newest.filter(|newest| *newest >= first)?;
             Some(Behind {
                 session_id,
                 first,
                 newest,
+                next_xact,
             })
         })
         .collect();

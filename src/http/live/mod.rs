@@ -22,6 +22,7 @@ mod inbox;
 pub mod link;
 mod listen;
 mod message;
+mod query;
 mod reader;
 mod request;
 mod socket;

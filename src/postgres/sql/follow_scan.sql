@@ -1,5 +1,6 @@
 -- Purpose: the sessions after session $2 with events of day $3 or later, as log_follow.sql; of those that belong to stream $1
 -- the newest seq, and the first one that a cursor lacks which has everything of transactions below $5 (follow_since.sql).
+-- `next_xact` is above the number of every transaction whose events are seen here.
 -- Index: event's primary key, one descent for each session and partition from day $3 on, and those events. Rows: at most $4.
 WITH RECURSIVE visited AS (
     (SELECT e.session_id FROM lanekeeper.event AS e
@@ -12,7 +13,8 @@ WITH RECURSIVE visited AS (
         WHERE e.session_id > v.session_id AND e.day >= $3 ORDER BY e.session_id LIMIT 1
     ) AS e
 )
-SELECT v.session_id, e.seq AS newest, coalesce(o.seq, 0) + 1 AS first
+SELECT v.session_id, e.seq AS newest, coalesce(o.seq, 0) + 1 AS first,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next_xact
 FROM (SELECT v.session_id FROM visited AS v LIMIT $4) AS v
 LEFT JOIN LATERAL (
     SELECT s.stream_id = $1 AS is_of_stream FROM lanekeeper.session AS s WHERE s.session_id = v.session_id LIMIT 1

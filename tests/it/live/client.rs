@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub const LIMIT: Duration = Duration::from_secs(30);
 
@@ -59,11 +59,12 @@ impl Follower {
 
     /// The next message; `None` where the connection has ended or broke.
     pub async fn next(&mut self) -> Option<Got> {
+        let deadline = Instant::now() + LIMIT;
         loop {
             if let Some(got) = self.read_block() {
                 return Some(got);
             }
-            let chunk = timeout(LIMIT, self.response.chunk()).await;
+            let chunk = timeout_at(deadline, self.response.chunk()).await;
             match chunk.unwrap_or_else(|_| panic!("nothing comes after {:?}", self.id)) {
                 Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk),
                 Ok(None) | Err(_) => return None,
