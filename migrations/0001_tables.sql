@@ -69,6 +69,9 @@ CREATE TABLE lanekeeper.stream (
     -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
     -- functions/caller/set_producers.sql.
     producers         text[],
+    -- Live followers may be waiting for its events: an append probes follow_lock() then. Set by workers, see
+    -- functions/follow/follow_stream.sql.
+    followed          boolean NOT NULL DEFAULT false,
     CONSTRAINT stream_name_is_plain CHECK (name ~ '^[a-z][a-z0-9_.-]{0,62}$'),
     CONSTRAINT payload_limit_fits_jsonb CHECK (max_payload_bytes BETWEEN 1024 AND 268435455),
     CONSTRAINT schedule_is_not_empty CHECK (cardinality(retry_schedule_ms) > 0),
@@ -227,6 +230,16 @@ CREATE VIEW lanekeeper.recent_since AS SELECT '2000-01-01'::date AS since;
 CREATE VIEW lanekeeper.recent_event AS
 SELECT e.session_id, e.seq, e.day, e.priority, e.size, e.created_at, e.message_id, e.event_type, e.payload, e.headers
 FROM lanekeeper.event AS e WHERE e.day >= '2000-01-01'::date;
+
+-- Appends to followed streams that did not notify, because their transactions will be prepared (`lanekeeper.notify = off`).
+-- Live followers look here before they take a commit horizon for reached. Rows go after a day.
+CREATE TABLE lanekeeper.silent_append (
+    session_id  bigint NOT NULL,
+    xact        xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    stream_id   int NOT NULL,
+    appended_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (session_id, xact)
+);
 
 -- The last seq of sessions whose newest events were dropped with their partition.
 CREATE TABLE lanekeeper.session_tail (
@@ -631,6 +644,8 @@ CREATE TABLE lanekeeper.token (
     scopes     text[] NOT NULL CHECK (cardinality(scopes) > 0 AND scopes <@ '{produce,read,operate}'),
     -- NULL: every stream.
     streams    text[] CHECK (cardinality(streams) > 0),
+    -- Names of sessions, of which one that ends with * stands for all that begin so. NULL: every session.
+    sessions   text[] CHECK (cardinality(sessions) > 0),
     -- Requests, as `limit` of a subscription is written; NULL: as many as the server takes.
     rate       text,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -21,6 +21,7 @@ pub mod health;
 pub mod hook;
 pub mod init;
 pub mod lane;
+pub mod link;
 mod list;
 pub mod listen;
 pub mod migrate;
@@ -99,6 +100,7 @@ enum OtherCommand {
     Enqueue(enqueue::Args),
     Health(health::Args),
     Lane(lane::Args),
+    Link(link::Args),
     Listen(listen::Args),
     Migrate(migrate::Args),
     Secret(secret::Args),
@@ -136,6 +138,7 @@ impl OtherCommand {
             Self::Enqueue(args) => enqueue::run(args, config).await,
             Self::Health(args) => health::run(args, config).await,
             Self::Lane(args) => lane::run(args, config).await,
+            Self::Link(args) => link::run(args, config),
             Self::Listen(args) => listen::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
             Self::Secret(args) => secret::run(args),

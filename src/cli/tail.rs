@@ -3,6 +3,8 @@
 //! It reads pages that are bounded in rows and bytes. The notifications that wake workers also wake followers; they are
 //! hints (I8), and a poll finds events that came without one.
 
+mod remote;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use lanekeeper_config::Config;
 use lanekeeper_postgres::connect::{self, ConnectError};
 use lanekeeper_postgres::log::{self, LineView, LoggedEvent, Reader};
 use lanekeeper_postgres::{ErrorClass, inspect};
+use lanekeeper_producer::remote::Remote;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -28,7 +31,9 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Print a session's events in order, and go on as they come
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-JSON lines have the fields that `enqueue --lines` reads. Ctrl-C ends --follow with exit code 0.
+JSON lines have the fields that `enqueue --lines` reads. Ctrl-C ends --follow with exit code 0. Without a database,
+--follow reads through the worker that LANEKEEPER_URL names, until the session is closed; LANEKEEPER_TOKEN needs the
+scope read.
 
 Examples:
   lanekeeper tail hooks 7f3a --follow
@@ -65,6 +70,11 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
 }
 
 async fn tail(args: &Args, config: &Config) -> Result<ExitCode, Failure> {
+    if config.database.url.is_none()
+        && let Some(remote) = Remote::of_environment().map_err(Failure::usage)?
+    {
+        return remote::tail(args, &remote).await;
+    }
     let (mut client, mut notified) = open(args, config).await?;
     let session_id = inspect::find_session(&client, &args.stream, &args.session).await?;
     let first = match (args.from, args.last) {

@@ -43,6 +43,9 @@ struct CreateArgs {
     /// A stream that it is good for; may be repeated [default: every stream; none may append to lifecycle]
     #[arg(long = "stream", value_name = "STREAM")]
     streams: Vec<String>,
+    /// A session that it is good for, or the beginning of their names and *; may be repeated [default: every session]
+    #[arg(long = "session", value_name = "SESSION", value_parser = session)]
+    sessions: Vec<String>,
     /// How many requests it may send, such as 50/s [default: as many as the server takes]
     #[arg(long)]
     rate: Option<Rate>,
@@ -116,6 +119,13 @@ fn expiry(text: &str) -> Result<Duration, String> {
     })
 }
 
+fn session(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=512 => Ok(text.to_owned()),
+        _ => Err("a session's name has 1 to 512 bytes".to_owned()),
+    }
+}
+
 async fn create(client: &tokio_postgres::Client, args: &CreateArgs) -> Result<ExitCode, Failure> {
     if args.scopes.contains(&Scope::Produce)
         && args.streams.iter().any(|name| name == RESERVED_STREAM)
@@ -127,6 +137,7 @@ async fn create(client: &tokio_postgres::Client, args: &CreateArgs) -> Result<Ex
         name: &args.name,
         scopes: &args.scopes,
         streams: (!args.streams.is_empty()).then_some(&args.streams),
+        sessions: (!args.sessions.is_empty()).then_some(&args.sessions),
         rate: args.rate,
         expires_in_s: args.expires_in.map(|time| time.as_secs().cast_signed()),
     };
@@ -161,7 +172,7 @@ async fn list(client: &tokio_postgres::Client, form: Output) -> Result<ExitCode,
         Output::Text if tokens.is_empty() => output::note("there are no tokens"),
         Output::Text => output::table(
             [
-                "ID", "NAME", "SCOPES", "STREAMS", "RATE", "EXPIRES", "REVOKED",
+                "ID", "NAME", "SCOPES", "STREAMS", "SESSIONS", "RATE", "EXPIRES", "REVOKED",
             ],
             &tokens.iter().map(cells).collect::<Vec<_>>(),
         )?,
@@ -169,12 +180,13 @@ async fn list(client: &tokio_postgres::Client, form: Output) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-fn cells(token: &TokenView) -> [String; 7] {
+fn cells(token: &TokenView) -> [String; 8] {
     [
         token.token_id.to_string(),
         token.name.clone(),
         token.scopes.join(","),
         output::or_dash(token.streams.as_ref().map(|streams| streams.join(","))),
+        output::or_dash(token.sessions.as_ref().map(|sessions| sessions.join(","))),
         output::or_dash(token.rate.clone()),
         output::or_dash(token.expires_at.map(output::time)),
         output::or_dash(token.revoked_at.map(output::time)),

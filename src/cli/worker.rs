@@ -26,6 +26,7 @@ use lanekeeper_engine::{
 use lanekeeper_http as http;
 use lanekeeper_http::access::Access;
 use lanekeeper_http::events::Desk;
+use lanekeeper_http::live::Live;
 use lanekeeper_limit::BreakerSettings;
 use lanekeeper_postgres::subscription::Subscription;
 use lanekeeper_postgres::{Database, connect, pool};
@@ -167,6 +168,7 @@ impl Serving {
             sent_messages,
         };
         let registry_on = database.clone();
+        let followed_on = database.clone();
         let settings = WorkerSettings {
             descriptors: process::prepare(config),
             tracing: telemetry.map_or(Tracing::Off, Telemetry::tracing),
@@ -191,6 +193,16 @@ impl Serving {
         )
         .map_err(Failure::failed)?;
         let access = Access::new(judging, worker.probe(), config.http.allow_unauthenticated);
+        let access = Arc::new(access);
+        let live = Live::start(
+            &config.live,
+            Arc::clone(&access),
+            super::link::links(config)?,
+            &followed_on,
+            worker.worker_id(),
+            &ended,
+        )
+        .map_err(Failure::failed)?;
         let serving = Arc::new(instruments::Serving::new(&opentelemetry::global::meter(
             names::SCOPE,
         )));
@@ -206,13 +218,16 @@ impl Serving {
         let mut router = http::health::router(worker.probe())
             .merge(http::events::router(Arc::clone(&desk)))
             .merge(http::acks::router(Arc::clone(&desk)))
-            .merge(http::sessions::router(desk));
+            .merge(http::sessions::router(desk))
+            .merge(http::live::router(Arc::clone(&live)));
         if let Some(telemetry) = telemetry {
             router = router.merge(http::metrics::router(telemetry.metrics()));
         }
         let (http, until) = (config.http.clone(), ended.clone());
+        let max_followers = config.live.max_followers;
         let listening = tokio::spawn(async move {
-            http::listener::serve(listener, router, &http, serving, until).await;
+            http::listener::serve(listener, router, &http, max_followers, serving, until).await;
+            live.closed().await;
         });
         match Spool::new(&config.spool, SPOOLED) {
             Ok(spool) => {

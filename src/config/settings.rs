@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::section;
 use lanekeeper_http::config::HttpConfig;
+use lanekeeper_http::live::config::LiveConfig;
 use lanekeeper_limit::config::RedisConfig;
 use lanekeeper_postgres::config::DatabaseConfig;
 use lanekeeper_producer::spool::SpoolConfig;
@@ -23,6 +24,7 @@ pub struct Config {
     pub worker: WorkerConfig,
     pub retention: RetentionConfig,
     pub http: HttpConfig,
+    pub live: LiveConfig,
     pub hook: HookConfig,
     pub spool: SpoolConfig,
     pub dev: DevConfig,

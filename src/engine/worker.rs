@@ -154,6 +154,11 @@ impl Worker {
         self.shared.claiming.routes().iter().count()
     }
 
+    /// Its number, under which its connections are known to its peers.
+    pub fn worker_id(&self) -> i64 {
+        self.shared.peers.worker_id()
+    }
+
     /// For probes, which live longer than any borrow of the worker.
     pub fn probe(&self) -> Probe {
         Probe {

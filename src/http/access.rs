@@ -36,6 +36,13 @@ type Found = HashMap<i64, (Instant, Option<Arc<Grant>>)>;
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
+/// Which part of a stream a request is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Reach<'a> {
+    WholeStream,
+    Sessions(&'a [&'a str]),
+}
+
 /// Checks requests.
 pub struct Access {
     pool: Pool,
@@ -58,14 +65,40 @@ impl Access {
         }
     }
 
-    /// Lets a request through that may do this with a stream, or says why not. Returns its token's grant; `None`: it
-    /// may do without.
+    /// Lets a request through that may do this with all sessions of a stream, or says why not. Returns its token's grant;
+    /// `None`: it may do without.
     pub async fn judge(
+        &self,
+        headers: &HeaderMap,
+        peer: Peer,
+        scope: Scope,
+        stream: &str,
+    ) -> Result<Option<Arc<Grant>>, Problem> {
+        self.judge_reach(headers, peer, scope, stream, Reach::WholeStream)
+            .await
+    }
+
+    /// As [`Self::judge`], for one session.
+    pub async fn judge_session(
+        &self,
+        headers: &HeaderMap,
+        peer: Peer,
+        scope: Scope,
+        stream: &str,
+        session: &str,
+    ) -> Result<Option<Arc<Grant>>, Problem> {
+        self.judge_reach(headers, peer, scope, stream, Reach::Sessions(&[session]))
+            .await
+    }
+
+    /// As [`Self::judge`], for a part of the stream.
+    pub async fn judge_reach(
         &self,
         headers: &HeaderMap,
         Peer(peer): Peer,
         scope: Scope,
         stream: &str,
+        reach: Reach<'_>,
     ) -> Result<Option<Arc<Grant>>, Problem> {
         // As in the database, where no role but the owner's may: a worker is the owner.
         if scope == Scope::Produce && stream == RESERVED_STREAM {
@@ -82,6 +115,20 @@ impl Access {
             let on = format!("stream {stream:?}");
             return Err(forbidden(&grant, scope, &on));
         }
+        match reach {
+            Reach::WholeStream if !grant.reaches_all_sessions() => {
+                let on = format!("all sessions of stream {stream:?}");
+                return Err(forbidden(&grant, scope, &on));
+            }
+            Reach::Sessions(sessions) => {
+                if let Some(other) = sessions.iter().find(|name| !grant.reaches_session(name)) {
+                    let other = Problem::excerpt(other);
+                    let on = format!("session {other:?} of stream {stream:?}");
+                    return Err(forbidden(&grant, scope, &on));
+                }
+            }
+            Reach::WholeStream => {}
+        }
         self.pace(&grant).await?;
         Ok(Some(grant))
     }
@@ -97,6 +144,9 @@ impl Access {
         let Some(grant) = self.admit(headers, peer, scope).await? else {
             return Ok(None);
         };
+        if !grant.reaches_all_sessions() {
+            return Err(forbidden(&grant, scope, "anything but its sessions"));
+        }
         self.pace(&grant).await?;
         Ok(Some(grant))
     }

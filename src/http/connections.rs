@@ -12,6 +12,8 @@
 //! and a client may open thousands. So at the limit, the connection that has waited longest is closed, of the client
 //! with the most connections. A probe sends its request at once and has one or two connections, so it is always served.
 //! Requests to the API may not use all connections either.
+//!
+//! A live follower keeps its connection for hours. It is taken out of these numbers, and counted by itself.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,6 +31,7 @@ pub fn of_api(most: usize) -> usize {
 
 pub struct Connections {
     most: usize,
+    most_followers: usize,
     state: Mutex<State>,
 }
 
@@ -39,10 +42,13 @@ struct State {
     open: HashMap<u64, Open>,
     /// Those of the API under way.
     requests: usize,
+    /// Those of live followers.
+    followers: usize,
 }
 
 struct Open {
     peer: IpAddr,
+    follows: bool,
     /// When it began to wait for a request, as a growing number.
     waiting: Option<u64>,
     closed: CancellationToken,
@@ -53,6 +59,11 @@ pub struct Place {
     connections: Arc<Connections>,
     number: u64,
     closed: CancellationToken,
+}
+
+/// A connection that follows live, counted until this is dropped.
+pub struct Following {
+    place: Arc<Place>,
 }
 
 /// A connection while it has a request.
@@ -73,9 +84,10 @@ pub enum Turned {
 
 impl Connections {
     /// `most` must be more than the reserved connections.
-    pub fn new(most: usize) -> Arc<Self> {
+    pub fn new(most: usize, most_followers: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
+            most_followers,
             state: Mutex::default(),
         })
     }
@@ -83,7 +95,7 @@ impl Connections {
     /// Admits a connection, if necessary by closing another one. `None`: all connections have requests.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let mut state = self.state();
-        if state.open.len() >= self.most {
+        if state.open.len() - state.followers >= self.most {
             let victim = state.victim()?;
             if let Some(open) = state.open.remove(&victim) {
                 open.closed.cancel();
@@ -93,6 +105,7 @@ impl Connections {
         let closed = CancellationToken::new();
         let open = Open {
             peer,
+            follows: false,
             waiting: Some(number),
             closed: closed.clone(),
         };
@@ -153,6 +166,22 @@ impl Place {
         self.closed.cancelled().await;
     }
 
+    /// The request makes its connection a live follower's. `None`: there are as many as there may be.
+    pub fn follow(self: &Arc<Self>) -> Option<Following> {
+        let mut state = self.connections.state();
+        if state.followers >= self.connections.most_followers {
+            return None;
+        }
+        let open = state.open.get_mut(&self.number)?;
+        open.follows = true;
+        state.followers += 1;
+        // It is no request of the API any more.
+        state.requests -= 1;
+        Some(Following {
+            place: Arc::clone(self),
+        })
+    }
+
     /// A request came. Kept until its answer is written.
     ///
     /// # Errors
@@ -164,6 +193,7 @@ impl Place {
         }
         let open = state.open.get_mut(&self.number).ok_or(Turned::GaveWay)?;
         open.waiting = None;
+        open.follows = false;
         state.requests += usize::from(is_api);
         Ok(Busy {
             connections: Arc::clone(&self.connections),
@@ -179,14 +209,22 @@ impl Drop for Place {
     }
 }
 
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.place.connections.state().followers -= 1;
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         let mut state = self.connections.state();
-        state.requests -= usize::from(self.is_api);
         let since = state.number();
-        if let Some(open) = state.open.get_mut(&self.number) {
-            open.waiting = Some(since);
-        }
+        let open = state.open.get_mut(&self.number);
+        let follows = open.is_some_and(|open| {
+            open.waiting = (!open.follows).then_some(since);
+            open.follows
+        });
+        state.requests -= usize::from(self.is_api && !follows);
     }
 }
 
@@ -203,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_longest_waiting_one_of_whoever_has_most_gives_way() {
-        let connections = Connections::new(4);
+        let connections = Connections::new(4, 1);
         let of_other = connections.enter(OTHER).unwrap();
         let [first, second, third] = [(); 3].map(|()| connections.enter(CLIENT).unwrap());
         // It waits since later than the second one.
@@ -223,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_connection_with_a_request_stays_and_the_last_places_are_not_for_the_api() {
-        let connections = Connections::new(RESERVED + 2);
+        let connections = Connections::new(RESERVED + 2, 1);
         let places: Vec<_> = (0..RESERVED + 2)
             .map(|_| connections.enter(CLIENT).unwrap())
             .collect();
@@ -243,7 +281,7 @@ mod tests {
 
     #[test]
     fn at_the_end_only_what_has_a_request_stays() {
-        let connections = Connections::new(20);
+        let connections = Connections::new(20, 1);
         let [one, two] = [(); 2].map(|()| connections.enter(CLIENT).unwrap());
         let busy = one.begin(true).unwrap();
         connections.close_waiting();
@@ -251,5 +289,25 @@ mod tests {
         drop(busy);
         connections.close_waiting();
         assert!(is_closed(&one));
+    }
+
+    #[test]
+    fn a_follower_takes_no_place_of_the_api_and_there_is_a_bounded_number() {
+        let connections = Connections::new(RESERVED + 1, 1);
+        let follower = Arc::new(connections.enter(CLIENT).unwrap());
+        let busy = follower.begin(true).unwrap();
+        let other = Arc::new(connections.enter(CLIENT).unwrap());
+        assert_eq!(other.begin(true).err(), Some(Turned::Full));
+        let following = follower.follow().unwrap();
+        let request = other.begin(true).unwrap();
+        assert!(other.follow().is_none(), "one is all");
+        drop((following, busy));
+        let following = other.follow().unwrap();
+        // An upgraded connection: its request is answered while it still follows.
+        drop(request);
+        assert!(follower.follow().is_none());
+        drop(following);
+        assert_eq!(connections.state().requests, 0);
+        assert_eq!(connections.state().followers, 0);
     }
 }

@@ -57,7 +57,7 @@ const PAGE: usize = 100;
 
 /// What the routes share.
 pub struct Desk {
-    pub access: Access,
+    pub access: Arc<Access>,
     pub pool: Pool,
     appender: Appender,
     serving: Arc<Serving>,
@@ -69,7 +69,7 @@ pub struct Desk {
 
 impl Desk {
     pub fn new(
-        access: Access,
+        access: Arc<Access>,
         pool: Pool,
         database: Database,
         config: &HttpConfig,
@@ -179,7 +179,9 @@ async fn append(
     body: axum::body::Body,
 ) -> Result<(Response, usize), Problem> {
     let Caller { peer, headers } = caller;
-    let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
+    let judged = desk
+        .access
+        .judge_session(&headers, peer, Scope::Produce, &stream, &session);
     let grant = judged.await?;
     let mut room = desk
         .places
@@ -298,7 +300,9 @@ async fn read_events(
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let Query(range) = range.map_err(|rejection| Problem::unreadable(&rejection))?;
-    let judged = desk.access.judge(&headers, peer, Scope::Read, &stream);
+    let judged = desk
+        .access
+        .judge_session(&headers, peer, Scope::Read, &stream, &session);
     judged.await?;
     let _place = desk.places.request()?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;

@@ -63,10 +63,11 @@ pub async fn serve(
     listener: TcpListener,
     router: Router,
     config: &HttpConfig,
+    max_followers: usize,
     serving: Arc<Serving>,
     ended: CancellationToken,
 ) {
-    let connections = Connections::new(config.max_connections);
+    let connections = Connections::new(config.max_connections, max_followers);
     watch(&connections);
     let service = Arc::new(Service {
         router: router.layer(from_fn(with_route)),
@@ -124,6 +125,7 @@ impl Service {
                 .header_read_timeout(self.read_within)
                 .max_buf_size(BUFFER_BYTES)
                 .serve_connection(socket, answering)
+                .with_upgrades()
         );
         let served = tokio::select! {
             served = connection.as_mut() => served,
@@ -155,9 +157,10 @@ impl Service {
         &self,
         mut request: Request<Incoming>,
         peer: Peer,
-        place: &Place,
+        place: &Arc<Place>,
     ) -> Response<Body> {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(Arc::clone(place));
         let mut measured = self.serving.begin(request.method().as_str());
         let is_api = request.uri().path().starts_with(API);
         // Full, or it had to give way as the request came.

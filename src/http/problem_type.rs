@@ -40,6 +40,10 @@ problem_types! {
     TIMED_OUT = "incomplete", REQUEST_TIMEOUT;
     /// The session is closed. Nothing was enqueued.
     SESSION_CLOSED = "session_closed", CONFLICT;
+    /// The cursor of a live follower is ahead of what the log has. Nothing was done.
+    CURSOR_AHEAD = "cursor_ahead", CONFLICT;
+    /// The cursor of a live follower is one of another session, or of another kind. Nothing was done.
+    FOREIGN_CURSOR = "foreign_cursor", CONFLICT;
     /// The body is larger than `http.max_body_bytes`, or a payload larger than its stream's `max_payload_bytes`.
     PAYLOAD_TOO_LARGE = "payload_too_large", PAYLOAD_TOO_LARGE;
     /// The request is not of the expected form, or an argument is invalid.

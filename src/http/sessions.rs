@@ -65,7 +65,9 @@ async fn close(
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
-    let judged = desk.access.judge(&headers, peer, Scope::Operate, &stream);
+    let judged = desk
+        .access
+        .judge_session(&headers, peer, Scope::Operate, &stream, &session);
     let token_id = judged.await?.map(|grant| grant.token_id);
     let body = desk.small_body(token_id, body).await?;
     let Close { reason, drain } = if body.is_empty() {
@@ -90,7 +92,9 @@ async fn reopen(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
-    let judged = desk.access.judge(&headers, peer, Scope::Operate, &stream);
+    let judged = desk
+        .access
+        .judge_session(&headers, peer, Scope::Operate, &stream, &session);
     judged.await?;
     change(desk, stream, session, Change::Reopen).await
 }

@@ -20,6 +20,7 @@ pub mod diagnose;
 pub mod error;
 pub mod fetch;
 pub mod first_ready_entry;
+pub mod follow;
 mod host;
 pub mod inspect;
 pub mod lane_connection;

@@ -27,11 +27,11 @@ pub struct LoggedEvent {
     pub created_at: Timestamp,
     pub payload: Box<RawValue>,
     pub headers: Option<Box<RawValue>>,
-    day: Date,
+    pub(super) day: Date,
 }
 
 impl LoggedEvent {
-    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    pub(super) fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let headers: Option<Json<Box<RawValue>>> = row.try_get("headers")?;
         Ok(Self {
             seq: row.try_get("seq")?,

@@ -104,6 +104,8 @@ pub struct NewToken<'a> {
     pub scopes: &'a [Scope],
     /// `None`: every stream, though none may append to [`RESERVED_STREAM`](super::append::RESERVED_STREAM).
     pub streams: Option<&'a [String]>,
+    /// Names of sessions; one that ends with `*` stands for all that begin so. `None`: every session.
+    pub sessions: Option<&'a [String]>,
     /// Requests; `None`: as many as the server takes.
     pub rate: Option<Rate>,
     /// Seconds from now; `None`: never.
@@ -131,6 +133,7 @@ pub async fn create(
                 (&new.streams, Type::TEXT_ARRAY),
                 (&rate, Type::TEXT),
                 (&new.expires_in_s, Type::INT8),
+                (&new.sessions, Type::TEXT_ARRAY),
             ],
         )
         .await;
@@ -151,6 +154,7 @@ pub struct TokenView {
     pub name: String,
     pub scopes: Vec<String>,
     pub streams: Option<Vec<String>>,
+    pub sessions: Option<Vec<String>>,
     pub rate: Option<String>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
@@ -168,6 +172,7 @@ pub async fn list(client: &impl GenericClient) -> Result<Vec<TokenView>, StoreEr
             name: row.try_get("name")?,
             scopes: row.try_get("scopes")?,
             streams: row.try_get("streams")?,
+            sessions: row.try_get("sessions")?,
             rate: row.try_get("rate")?,
             created_at: row.try_get("created_at")?,
             expires_at: row.try_get("expires_at")?,
@@ -189,10 +194,10 @@ pub async fn list(client: &impl GenericClient) -> Result<Vec<TokenView>, StoreEr
 pub async fn revoke(client: &impl GenericClient, name: &str) -> Result<bool, StoreError> {
     let statement = include_str!("sql/token_revoke.sql");
     let revoked = client
-        .execute_typed(statement, &[(&name, Type::TEXT)])
+        .query_typed(statement, &[(&name, Type::TEXT)])
         .await
         .map_err(StoreError::on("revoking the token"))?;
-    Ok(revoked > 0)
+    Ok(!revoked.is_empty())
 }
 
 /// What a token that was found to be good allows.
@@ -202,10 +207,13 @@ pub struct Grant {
     pub name: String,
     scopes: Vec<String>,
     streams: Option<Vec<String>>,
+    sessions: Option<Vec<String>>,
     /// An error where the row has one that is none: it stands for no rate at all.
     pub rate: Result<Option<Rate>, RateError>,
     /// By Postgres' clock.
     pub has_expired: bool,
+    /// Milliseconds until it expires, by Postgres' clock when the row was read; `None`: never.
+    pub expires_in_ms: Option<i64>,
     hash: Vec<u8>,
 }
 
@@ -230,6 +238,21 @@ impl Grant {
             .as_ref()
             .is_none_or(|streams| streams.iter().any(|has| has == stream))
     }
+
+    /// Whether it is good for every session of its streams.
+    pub fn reaches_all_sessions(&self) -> bool {
+        self.sessions.is_none()
+    }
+
+    /// Whether it is good for a session of its streams.
+    pub fn reaches_session(&self, session: &str) -> bool {
+        self.sessions.as_ref().is_none_or(|sessions| {
+            sessions.iter().any(|has| match has.strip_suffix('*') {
+                Some(prefix) => session.starts_with(prefix),
+                None => has == session,
+            })
+        })
+    }
 }
 
 /// The grant of a token's row, where it is not revoked. Whether it has expired, and whether it is the bearer's, is
@@ -250,8 +273,10 @@ pub async fn find(client: &impl GenericClient, token_id: i64) -> Result<Option<G
             name: row.try_get("name")?,
             scopes: row.try_get("scopes")?,
             streams: row.try_get("streams")?,
+            sessions: row.try_get("sessions")?,
             rate: rate.map(str::parse).transpose(),
             has_expired: row.try_get("has_expired")?,
+            expires_in_ms: row.try_get("expires_in_ms")?,
             hash: row.try_get("hash")?,
         })
     };
@@ -317,8 +342,10 @@ mod tests {
             name: "ci".to_owned(),
             scopes: vec!["produce".to_owned()],
             streams: Some(vec!["runs".to_owned()]),
+            sessions: Some(vec!["r1".to_owned(), "t7-*".to_owned()]),
             rate: Ok(None),
             has_expired: false,
+            expires_in_ms: None,
             hash: hash(&good.secret),
         };
         assert!(grant.is_of(&good));
@@ -327,5 +354,8 @@ mod tests {
         assert!(!grant.is_of(&other));
         assert!(grant.has(Scope::Produce) && !grant.has(Scope::Read));
         assert!(grant.reaches("runs") && !grant.reaches("hooks"));
+        assert!(grant.reaches_session("r1") && grant.reaches_session("t7-x"));
+        assert!(!grant.reaches_session("r10") && !grant.reaches_session("t70-x"));
+        assert!(!grant.reaches_all_sessions());
     }
 }

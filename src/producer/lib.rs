@@ -3,6 +3,7 @@
 
 mod client;
 mod error;
+pub mod follow;
 pub mod remote;
 pub mod spool;
 

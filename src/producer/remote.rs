@@ -13,7 +13,7 @@ use lanekeeper_postgres::Refusal;
 use lanekeeper_postgres::append::{AppendError, Element, Enqueued, NewEvent};
 use lanekeeper_secret::Secret;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Client, StatusCode, redirect};
+use reqwest::{Client, RequestBuilder, StatusCode, redirect};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use thiserror::Error;
@@ -158,6 +158,16 @@ impl Remote {
         Ok(enqueued)
     }
 
+    /// A request that reads, with the token.
+    pub(crate) async fn get(&self, path: &str) -> Result<RequestBuilder, ProducerError> {
+        let url = self.0.url.join(path).map_err(|_| RemoteError::Foreign)?;
+        let request = self.0.client.get(url);
+        Ok(match &self.0.token {
+            Some(token) => request.bearer_auth(token.current(|_| Ok(())).await.expose()),
+            None => request,
+        })
+    }
+
     async fn post(
         &self,
         stream: &str,
@@ -220,7 +230,7 @@ struct Document {
     hint: Option<String>,
 }
 
-fn refusal(status: StatusCode, body: &[u8]) -> ProducerError {
+pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> ProducerError {
     let Document { code, detail, hint } = serde_json::from_slice(body).unwrap_or_default();
     let refused = Refusal {
         message: detail.clone(),

@@ -13,6 +13,7 @@
 pub mod config;
 mod environment;
 pub mod instruments;
+pub mod live;
 pub mod log;
 pub mod names;
 mod otlp;

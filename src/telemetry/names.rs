@@ -181,6 +181,14 @@ instruments! {
         "Requests that were refused, by the code in their answer";
     HTTP_CONNECTIONS = "lanekeeper.http.connections", "{connection}",
         "Clients' connections, by state: waiting for a request, busy with one";
+    LIVE_FOLLOWERS = "lanekeeper.live.followers", "{client}",
+        "Clients that follow sessions live";
+    LIVE_LAG = "lanekeeper.live.lag", "s",
+        "How long the follower that is furthest behind has had something to take. A client that takes nothing is disconnected after http.read_timeout_ms";
+    LIVE_DISCONNECTS = "lanekeeper.live.disconnects", "{client}",
+        "Followers that left or were disconnected, by reason: client_left, end, too_slow, client_sent, access_ended, access_expired, stopping";
+    LIVE_PUBLISH = "lanekeeper.live.publish.duration", "s",
+        "From an event's append to its handing over to a follower that is at the end, by the clocks of Postgres and of the worker";
     HTTP_CLOSED = "lanekeeper.http.connections.closed", "{connection}",
         "Connections that were not taken or closed on the client, by reason: gave_way, no_place, timed_out";
 }

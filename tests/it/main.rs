@@ -26,6 +26,7 @@ mod harness;
 mod hooks;
 mod housekeeping;
 mod limit;
+mod live;
 #[cfg(feature = "crash-points")]
 mod mutations;
 mod pipeline;

@@ -59,6 +59,8 @@ DECLARE
     v_session_ctid  tid;
     -- The row is still there: nobody has written it since.
     v_unchanged     boolean;
+    -- Its stream's id, where live followers may wait for the stream's events.
+    v_followed      int;
     v_closed        boolean;
     -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
     v_payload       text := enqueue.payload::text;
@@ -87,8 +89,9 @@ BEGIN
     -- been made while the tables were empty, and is kept.
     SELECT s.session_id, enqueue.message_id,
            CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) IS NOT NULL THEN clock_timestamp() END,
-           (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid
-    INTO v_session_id, v_given_id, v_now, v_today, v_session_ctid
+           (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid,
+           CASE WHEN t.followed THEN t.stream_id END
+    INTO v_session_id, v_given_id, v_now, v_today, v_session_ctid, v_followed
     FROM lanekeeper.stream AS t
     CROSS JOIN LATERAL (
         SELECT s.session_id, s.lanes_version, s.ctid AS session_ctid FROM lanekeeper.session AS s
@@ -108,6 +111,7 @@ BEGIN
             SELECT o.session_id, o.locked_at INTO v_session_id, v_now
             FROM lanekeeper.open_session(enqueue.stream, enqueue.session) AS o;
             v_today := (v_now AT TIME ZONE 'UTC')::date;
+            SELECT t.stream_id INTO v_followed FROM lanekeeper.stream AS t WHERE t.name = enqueue.stream AND t.followed;
         END IF;
     END IF;
 
@@ -179,9 +183,15 @@ BEGIN
         END IF;
     END IF;
 
-    -- In good time for tomorrow, by sessions that had their first event of the day long ago.
-    IF enqueue.seq % 64 = 0 THEN
-        PERFORM lanekeeper.create_event_partition_ahead(v_now);
+    -- In good time for tomorrow, by sessions that had their first event of the day long ago. One condition for both:
+    -- most appends meet neither.
+    IF enqueue.seq % 64 = 0 OR v_followed > 0 THEN
+        IF enqueue.seq % 64 = 0 THEN
+            PERFORM lanekeeper.create_event_partition_ahead(v_now);
+        END IF;
+        IF v_followed > 0 THEN
+            PERFORM lanekeeper.wake_followers(v_followed, ARRAY[v_session_id]);
+        END IF;
     END IF;
     IF enqueue.priority <> 0 THEN
         PERFORM lanekeeper.remember_priority(enqueue.priority);

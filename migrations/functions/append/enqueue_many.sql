@@ -21,6 +21,8 @@ DECLARE
     v_stream_lanes  bigint;
     v_max_bytes     int;
     v_producers     text[];
+    -- Live followers may wait for the stream's events.
+    v_followed      boolean;
     v_now           timestamptz;
     v_today         date;
     v_salt          bigint;
@@ -51,8 +53,8 @@ DECLARE
     v_lack_newest   bigint[];
     v_day           date;
 BEGIN
-    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes, s.producers
-    INTO v_stream_id, v_stream_lanes, v_max_bytes, v_producers
+    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes, s.producers, s.followed
+    INTO v_stream_id, v_stream_lanes, v_max_bytes, v_producers, v_followed
     FROM lanekeeper.stream AS s WHERE s.name = enqueue_many.stream;
     IF NOT FOUND THEN
         PERFORM lanekeeper.raise_unknown_stream(enqueue_many.stream);
@@ -248,6 +250,9 @@ BEGIN
     -- OFFSET 0: rendered once.
     CROSS JOIN LATERAL (SELECT (i.e -> 'payload')::text AS payload OFFSET 0) AS t
     RETURNING e.message_id, e.seq, false;
+    IF v_followed THEN
+        PERFORM lanekeeper.wake_followers(v_stream_id, v_ids);
+    END IF;
 
     -- As in the single call: only where some lane may need a ready entry are subscriptions read.
     IF v_bare IS NULL AND NOT v_prioritised AND NOT EXISTS (

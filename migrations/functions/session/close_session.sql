@@ -66,6 +66,9 @@ BEGIN
     VALUES (CASE WHEN close_session.drain THEN 'drain' ELSE 'close' END, v_session.session_id, v_newest.seq,
             close_session.reason);
 
+    PERFORM lanekeeper.wake_followers(t.stream_id, ARRAY[v_session.session_id])
+    FROM lanekeeper.stream AS t WHERE t.name = close_session.stream AND t.followed;
+
     IF NOT close_session.drain THEN
         v_held := EXISTS (SELECT FROM lanekeeper.lane_connection AS c WHERE c.backend_pid = pg_backend_pid());
         FOR v_lane IN

@@ -1,6 +1,6 @@
 -- Ends the connections of workers whose heartbeat stopped p_after_ms ago while their sockets stay open: a frozen process
--- (I6: Postgres' clock decides). These are its lane connections and the one that may hold the doorbell, known by its
--- application_name. pid and backend start are compared, so that a reused pid is left alone. Needs the role of those
+-- (I6: Postgres' clock decides). These are its lane connections, and the ones that may hold the doorbell or wake for
+-- live followers, known by their application_name. pid and backend start are compared, so that a reused pid is left alone. Needs the role of those
 -- connections, or pg_signal_backend. Returns a row per backend ended.
 --
 -- A loop, because a plan may evaluate the terminating function before the other conditions.
@@ -19,7 +19,7 @@ BEGIN
             FROM lanekeeper.lane_connection AS c
             JOIN pg_catalog.pg_stat_activity AS a ON a.pid = c.backend_pid AND a.backend_start = c.backend_start
             UNION ALL
-            SELECT substring(a.application_name FROM '^lanekeeper doorbell ([0-9]{1,18})$')::bigint, a.pid
+            SELECT substring(a.application_name FROM '^lanekeeper (?:doorbell|follow) ([0-9]{1,18})$')::bigint, a.pid
             FROM pg_catalog.pg_stat_activity AS a WHERE a.datname = current_database()
         ) AS b
         CROSS JOIN LATERAL (

@@ -15,7 +15,8 @@ pub(super) fn prepare(config: &Config) -> Option<usize> {
         + config.worker.lane_connections
         + config.database.pool_size
         + config.http.pool_size
-        + config.http.max_connections;
+        + config.http.max_connections
+        + config.live.max_followers;
     // Under a low limit clients' connections are fewer than they may be, and both get half.
     Some(limit.saturating_sub(kept).max(limit / 2))
 }

@@ -13,6 +13,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         worker,
         retention,
         http,
+        live,
         hook,
         spool,
         ..
@@ -68,6 +69,30 @@ pub(super) fn check(check: &mut Check<'_>) {
             http.read_timeout_ms,
             100..=DAY_MS,
             "clients need a moment, and those that never send would stay",
+        ),
+        (
+            "live.max_followers",
+            live.max_followers as u64,
+            0..=1_000_000,
+            "each is an open file",
+        ),
+        (
+            "live.buffer_bytes",
+            live.buffer_bytes as u64,
+            MEBIBYTE..=1 << 40,
+            memory,
+        ),
+        (
+            "live.heartbeat_ms",
+            live.heartbeat_ms,
+            100..=3_600_000,
+            "proxies close what is silent, and each heartbeat is sent to every follower",
+        ),
+        (
+            "live.max_lag_events",
+            live.max_lag_events,
+            100..=1 << 40,
+            "events come in batches",
         ),
         ("worker.batch", worker.batch as u64, 1..=10_000, memory),
         (

@@ -401,6 +401,45 @@ pub const ROWS: &[Row] = &[
         test: "engine::waking::a_producer_notifies_only_while_a_worker_waits_for_the_doorbell",
     },
     Row {
+        name: "FollowersNotWoken",
+        invariant: 8,
+        without: "an append to a followed stream notifies its followers",
+        change: Sql(
+            "enqueue",
+            &[(
+                "PERFORM lanekeeper.wake_followers(v_followed, ARRAY[v_session_id]);",
+                "NULL;",
+            )],
+        ),
+        test: "live::stream::a_follower_of_a_stream_gets_every_session_in_order_from_now_on",
+    },
+    Row {
+        name: "EarlyTransactionsNotAwaited",
+        invariant: 8,
+        without: "followers scan once more when every transaction from before their registration is over",
+        change: Sql(
+            "follow_is_complete",
+            &[(
+                "IF v_barrier::text::bigint <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint THEN",
+                "IF true THEN",
+            )],
+        ),
+        test: "live::stream::a_transaction_that_began_before_the_first_follower_does_not_escape_it",
+    },
+    Row {
+        name: "SilentAppendsForgotten",
+        invariant: 8,
+        without: "an append that does not notify leaves a row for followers",
+        change: Sql(
+            "wake_followers",
+            &[(
+                "FROM unnest(p_session_ids) AS u (session_id)",
+                "FROM unnest(p_session_ids) AS u (session_id) WHERE false",
+            )],
+        ),
+        test: "live::stream::an_append_that_does_not_notify_is_not_passed_by_the_cursor",
+    },
+    Row {
         name: "NoBound",
         invariant: 9,
         without: "a worker gives its walks the bounds that the ones before came to",

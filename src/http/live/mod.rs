@@ -1,0 +1,309 @@
+//! Live followers: clients that read sessions while they grow, over SSE or WebSocket.
+//!
+//! They read the log and nothing else: no lane, no lock on lanes, no row. [`hub`] has the picture, [`follower`] what one
+//! client gets, [`listen`] how this worker is notified, [`cursor`] how a client says where it stands.
+//!
+//! | a client that | is |
+//! |---|---|
+//! | takes nothing for `http.read_timeout_ms` while something is to be sent | disconnected; it holds no more than one chunk |
+//! | falls `live.max_lag_events` behind after it was at the end | told so, with its cursor, and disconnected |
+//! | sends something over its WebSocket | disconnected (1008) |
+//! | is one too many (`live.max_followers`) | answered with 429 |
+//! | has a token that expires or is revoked, or a link that expires | told so, with its cursor, and disconnected |
+//! | follows a worker that stops | told so, with its cursor, and disconnected |
+
+pub mod config;
+pub mod cors;
+mod cursor;
+mod feed;
+mod follower;
+mod hub;
+mod inbox;
+pub mod link;
+mod listen;
+mod message;
+mod query;
+mod reader;
+mod request;
+mod socket;
+mod sse;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::extract::rejection::PathRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use deadpool_postgres::Pool;
+use jiff::civil::{Date, date};
+use lanekeeper_postgres::{Database, pool};
+use lanekeeper_telemetry::live::Instruments;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::config::LiveConfig;
+use self::cors::Origins;
+use self::feed::Event;
+use self::follower::UNIT;
+use self::hub::Hub;
+use self::link::Links;
+use self::request::Joined;
+use crate::access::{Access, Peer};
+use crate::connections::Place;
+use crate::events::POOL_WITHIN;
+use crate::problem::Problem;
+use crate::problem_type;
+
+const SESSION: &str = "/v1/streams/{stream}/sessions/{session}/events/live";
+const STREAM: &str = "/v1/streams/{stream}/live";
+/// Connections that read the log for followers.
+const CONNECTIONS: usize = 2;
+/// Before every day of the log.
+const BEGINNING: Date = date(2000, 1, 1);
+
+/// What all followers of a worker share.
+pub struct Live {
+    access: Arc<Access>,
+    links: Links,
+    origins: Origins,
+    pool: Pool,
+    pub(crate) hub: Arc<Hub>,
+    heartbeat: Duration,
+    max_lag_events: i64,
+    /// For what clients were handed and have not taken.
+    memory: Arc<Semaphore>,
+    units: usize,
+    instruments: Instruments,
+    /// Clients that were upgraded to WebSockets.
+    sockets: TaskTracker,
+}
+
+impl Live {
+    /// Followers are served until `stopping`; the listener ends their answers.
+    ///
+    /// # Errors
+    /// The pool cannot be made.
+    pub fn start(
+        config: &LiveConfig,
+        access: Arc<Access>,
+        links: Links,
+        database: &Database,
+        worker_id: i64,
+        stopping: &CancellationToken,
+    ) -> Result<Arc<Self>, deadpool_postgres::BuildError> {
+        let pool = pool::build(database, CONNECTIONS, POOL_WITHIN)?;
+        let hub = Arc::new(Hub::new(config.buffer_bytes));
+        let units = (config.buffer_bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS / 2);
+        let instruments = Instruments::new(&opentelemetry::global::meter(
+            lanekeeper_telemetry::names::SCOPE,
+        ));
+        let watched = Arc::downgrade(&hub);
+        lanekeeper_telemetry::live::watch(move || {
+            let inboxes = watched
+                .upgrade()
+                .map(|hub| hub.inboxes())
+                .unwrap_or_default();
+            let behind = inboxes.iter().filter_map(|inbox| inbox.behind_since());
+            let lag = behind
+                .map(|since| since.elapsed())
+                .max()
+                .unwrap_or_default();
+            (inboxes.len(), lag)
+        });
+        let live = Arc::new(Self {
+            access,
+            links,
+            origins: Origins::new(config.cors_origins.clone()),
+            pool: pool.clone(),
+            hub: Arc::clone(&hub),
+            heartbeat: config.heartbeat(),
+            max_lag_events: i64::try_from(config.max_lag_events).unwrap_or(i64::MAX),
+            memory: Arc::new(Semaphore::new(units)),
+            units,
+            instruments,
+            sockets: TaskTracker::new(),
+        });
+        tokio::spawn(reader::run(Arc::clone(&hub), pool, stopping.clone()));
+        tokio::spawn(listen::run(
+            Arc::clone(&hub),
+            database.clone(),
+            worker_id,
+            stopping.clone(),
+        ));
+        let stopping = stopping.clone();
+        tokio::spawn(async move {
+            stopping.cancelled().await;
+            hub.end_all();
+        });
+        Ok(live)
+    }
+
+    /// Waits until the last WebSocket is closed, which [`Self::start`]'s `stopping` begins.
+    pub async fn closed(&self) {
+        self.sockets.close();
+        self.sockets.wait().await;
+    }
+
+    /// Waits for memory; `None` where there will never be any. What is larger than all of it takes half.
+    async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = (bytes / UNIT + 1).min((self.units / 2).max(1));
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let memory = Arc::clone(&self.memory);
+        memory.acquire_many_owned(units).await.ok()
+    }
+
+    /// An event is handed to a client as it comes.
+    fn published(&self, event: &Event) {
+        let now = jiff::Timestamp::now();
+        let age = now.duration_since(event.created_at);
+        let age = Duration::try_from(age).unwrap_or_default();
+        self.instruments.published(age);
+    }
+}
+
+/// The routes.
+pub fn router(live: Arc<Live>) -> Router {
+    Router::new()
+        .route(SESSION, get(follow_session).options(preflight))
+        .route(STREAM, get(follow_stream).options(preflight))
+        .method_not_allowed_fallback(not_so)
+        .layer(from_fn_with_state(Arc::clone(&live), cors::allow))
+        .with_state(live)
+}
+
+async fn not_so() -> Problem {
+    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes GET")
+}
+
+/// `cors` answers it.
+async fn preflight() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+/// A request that may become a WebSocket.
+type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+
+/// A client's request, as both paths read it.
+struct Client {
+    peer: Peer,
+    place: Arc<Place>,
+    headers: HeaderMap,
+    uri: Uri,
+    upgrade: Upgrade,
+}
+
+async fn follow_session(
+    State(live): State<Arc<Live>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    Extension(peer): Extension<Peer>,
+    Extension(place): Extension<Arc<Place>>,
+    uri: Uri,
+    headers: HeaderMap,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
+    let client = Client {
+        peer,
+        place,
+        headers,
+        uri,
+        upgrade,
+    };
+    follow(live, stream, Some(session), client).await
+}
+
+async fn follow_stream(
+    State(live): State<Arc<Live>>,
+    path: Result<Path<String>, PathRejection>,
+    Extension(peer): Extension<Peer>,
+    Extension(place): Extension<Arc<Place>>,
+    uri: Uri,
+    headers: HeaderMap,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    let Path(stream) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
+    let client = Client {
+        peer,
+        place,
+        headers,
+        uri,
+        upgrade,
+    };
+    follow(live, stream, None, client).await
+}
+
+async fn follow(
+    live: Arc<Live>,
+    stream: String,
+    session: Option<String>,
+    client: Client,
+) -> Result<Response, Problem> {
+    let wants_socket = client.headers.contains_key(header::UPGRADE);
+    let upgrade = match (client.upgrade, wants_socket) {
+        (Ok(upgrade), true) => Some(upgrade),
+        (Err(rejection), true) => {
+            let detail =
+                format!("this is no WebSocket's handshake ({rejection}): nothing was done");
+            return Err(Problem::new(problem_type::INVALID, detail));
+        }
+        (_, false) => None,
+    };
+    let Some(following) = client.place.follow() else {
+        let detail = "as many clients follow as this worker takes: nothing was done";
+        return Err(Problem::later(problem_type::BUSY, detail, 5)
+            .hint("raise live.max_followers, or add workers"));
+    };
+    let headers = &client.headers;
+    let joined = request::join(&live, stream, session, headers, client.peer, &client.uri).await?;
+    let Joined::Follower(follower) = joined else {
+        // By which a browser knows that it need not come back.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    Ok(match upgrade {
+        Some(upgrade) => socket::answer(&live, upgrade, follower, following),
+        None => sse::answer(*follower, following),
+    })
+}
+
+/// The path and query of a signed link, which expires at an instant.
+pub fn link(
+    links: &Links,
+    stream: &str,
+    sessions: &[String],
+    types: &[String],
+    expires: SystemTime,
+) -> Option<String> {
+    let part =
+        |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    // In a path a space is no plus.
+    let segment = |text: &str| part(text).replace('+', "%20");
+    let expires = expires
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?
+        .as_secs();
+    let mut path = match sessions {
+        [session] => format!(
+            "/v1/streams/{}/sessions/{}/events/live?",
+            segment(stream),
+            segment(session)
+        ),
+        _ => format!("/v1/streams/{}/live?", segment(stream)),
+    };
+    if sessions.len() > 1 {
+        let names: Vec<String> = sessions.iter().map(|name| part(name)).collect();
+        path.push_str(&format!("session={}&", names.join(",")));
+    }
+    if !types.is_empty() {
+        let names: Vec<String> = types.iter().map(|name| part(name)).collect();
+        path.push_str(&format!("types={}&", names.join(",")));
+    }
+    path.push_str(&format!("expires={expires}"));
+    links.sign(&path)
+}

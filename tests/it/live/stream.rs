@@ -1,0 +1,202 @@
+//! D4: a whole stream. Its cursor never skips what commits late.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder};
+use tokio_postgres::Client;
+
+use super::client::Follower;
+use super::session::append;
+use crate::api::site::{Answer, Site};
+use crate::support::connect;
+
+fn live(site: &Site, id: &str) -> RequestBuilder {
+    let path = "/v1/streams/runs/live";
+    site.request(Method::GET, path).header("last-event-id", id)
+}
+
+/// A producer whose transaction is open and has appended to this session.
+async fn open_transaction(site: &Site, session: &str) -> Client {
+    let client = connect(&site.plant.url).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    enqueue(&client, session).await;
+    client
+}
+
+async fn enqueue(client: &Client, session: &str) {
+    let statement = "SELECT lanekeeper.enqueue('runs', $1, 'step', '1')";
+    client.execute(statement, &[&session]).await.unwrap();
+}
+
+async fn of(follower: &mut Follower, session: &str, seq: i64) {
+    let got = follower.got().await;
+    assert_eq!(
+        (got.session(), got.seq()),
+        (session, seq),
+        "{}",
+        follower.id
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_of_a_stream_gets_every_session_in_order_from_now_on() {
+    let site = Site::open(&[]).await;
+    append(&site, "old", "step", 2).await;
+    let mut follower = Follower::open(live(&site, "")).await;
+    follower.greeted().await;
+    append(&site, "old", "step", 1).await;
+    of(&mut follower, "old", 3).await;
+    for n in 1..=20 {
+        append(&site, "a", "step", 1).await;
+        append(&site, "b", "step", 1).await;
+        of(&mut follower, "a", n).await;
+        of(&mut follower, "b", n).await;
+    }
+    let id = follower.id.clone();
+    drop(follower);
+    append(&site, "c", "step", 2).await;
+    append(&site, "a", "step", 1).await;
+    let mut follower = Follower::open(live(&site, &id)).await;
+    let mut got = Vec::new();
+    for _ in 0..3 {
+        let one = follower.got().await;
+        got.push((one.session().to_owned(), one.seq()));
+    }
+    got.sort();
+    let expected = [("a", 21), ("c", 1), ("c", 2)].map(|(session, seq)| (session.to_owned(), seq));
+    assert_eq!(got, expected);
+    follower.assert_silent(Duration::from_millis(300)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_commit_in_reverse_order_or_stay_open_are_not_skipped_by_the_cursor() {
+    let site = Site::open(&[("LANEKEEPER_LIVE__HEARTBEAT_MS", "200")]).await;
+    append(&site, "r1", "step", 1).await;
+    let mut follower = Follower::open(live(&site, "")).await;
+    follower.greeted().await;
+    let first = open_transaction(&site, "late").await;
+    let second = open_transaction(&site, "early").await;
+    let stays = open_transaction(&site, "open").await;
+    // Under a savepoint, its events have the number of a subtransaction.
+    first.batch_execute("SAVEPOINT s").await.unwrap();
+    enqueue(&first, "late").await;
+    enqueue(&first, "under").await;
+    second.batch_execute("COMMIT").await.unwrap();
+    of(&mut follower, "early", 1).await;
+    // Fences pass meanwhile, which must not take the cursor past what is open.
+    for n in 2..=6 {
+        append(&site, "early", "step", 1).await;
+        of(&mut follower, "early", n).await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    let before = follower.id.clone();
+    first.batch_execute("RELEASE s; COMMIT").await.unwrap();
+    let expected = [("late", 1), ("late", 2), ("under", 1)];
+    for mut resumed in [follower, Follower::open(live(&site, &before)).await] {
+        let mut got = Vec::new();
+        for _ in 0..3 {
+            let one = resumed.got().await;
+            got.push((one.session().to_owned(), one.seq()));
+        }
+        got.sort();
+        assert_eq!(
+            got,
+            expected.map(|(session, seq)| (session.to_owned(), seq))
+        );
+        resumed.assert_silent(Duration::from_millis(500)).await;
+    }
+    let mut resumed = Follower::open(live(&site, &before)).await;
+    stays.batch_execute("COMMIT").await.unwrap();
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        got.push(resumed.got().await.session().to_owned());
+    }
+    got.sort();
+    assert_eq!(got, ["late", "late", "open", "under"]);
+    // With what happens next the horizon takes the place of the list, unless another test's transaction is open.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while resumed.id.contains(';') {
+        assert!(tokio::time::Instant::now() < deadline, "{}", resumed.id);
+        append(&site, "r1", "step", 1).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), async {
+            while resumed.next().await.is_some() {}
+        })
+        .await;
+    }
+    let mut last = Follower::open(live(&site, &resumed.id)).await;
+    last.assert_silent(Duration::from_millis(500)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_began_before_the_first_follower_does_not_escape_it() {
+    let site = Site::open(&[]).await;
+    append(&site, "r1", "step", 1).await;
+    // It has read that nobody follows.
+    let early = open_transaction(&site, "early").await;
+    let mut follower = Follower::open(live(&site, "")).await;
+    follower.greeted().await;
+    let path = "/v1/streams/runs/sessions/r1/events/live?from=end";
+    let mut of_session = Follower::open(site.request(Method::GET, path)).await;
+    of_session.greeted().await;
+    enqueue(&early, "r1").await;
+    early.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(of_session.seqs(1).await, [2]);
+    let mut got = [follower.got().await, follower.got().await].map(|got| got.session().to_owned());
+    got.sort();
+    assert_eq!(got, ["early", "r1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_streams_cursor_that_is_none_or_ahead_is_refused_and_an_old_one_is_told_to_begin_anew() {
+    let site = Site::open(&[]).await;
+    append(&site, "r1", "step", 1).await;
+    for (id, status, code) in [
+        ("5", 409, "foreign_cursor"),
+        ("1.5", 409, "foreign_cursor"),
+        ("w99999999.1", 409, "cursor_ahead"),
+        ("wx", 422, "invalid"),
+    ] {
+        let answer = Answer::of(live(&site, id).send().await.unwrap()).await;
+        answer.assert_problem(status, code);
+    }
+    let from = site.request(Method::GET, "/v1/streams/runs/live?from=1");
+    Answer::of(from.send().await.unwrap())
+        .await
+        .assert_problem(422, "invalid");
+    let mut follower = Follower::open(live(&site, "w3.100")).await;
+    let got = follower.got().await;
+    assert_eq!(got.name, "resync_required");
+    assert!(got.data["first_day"].is_string(), "{got:?}");
+    of(&mut follower, "r1", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_that_does_not_notify_is_not_passed_by_the_cursor() {
+    let site = Site::open(&[]).await;
+    append(&site, "r1", "step", 1).await;
+    let mut follower = Follower::open(live(&site, "")).await;
+    follower.greeted().await;
+    append(&site, "r1", "step", 1).await;
+    of(&mut follower, "r1", 2).await;
+    let registered = "SELECT count(*) FROM lanekeeper.stream WHERE followed AND name = 'runs'";
+    assert_eq!(site.plant.count(registered).await, 1);
+    let silent = connect(&site.plant.url).await;
+    silent
+        .batch_execute("SET lanekeeper.notify = off")
+        .await
+        .unwrap();
+    enqueue(&silent, "silent").await;
+    enqueue(&silent, "r1").await;
+    append(&site, "r2", "step", 1).await;
+    let mut got = Vec::new();
+    for _ in 0..3 {
+        let one = follower.got().await;
+        got.push((one.session().to_owned(), one.seq()));
+    }
+    got.sort();
+    let expected = [("r1", 3), ("r2", 1), ("silent", 1)];
+    assert_eq!(
+        got,
+        expected.map(|(session, seq)| (session.to_owned(), seq))
+    );
+}
