@@ -9,7 +9,9 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use lanekeeper_core::trace::TraceContext;
-use lanekeeper_postgres::document::{self, Change, DocumentError, Expect, Operation, STREAM, Written};
+use lanekeeper_postgres::document::{
+    self, Change, DocumentError, Expect, Operation, STREAM, Written,
+};
 use lanekeeper_postgres::token::{Grant, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -72,7 +74,8 @@ pub async fn patch(
     }
     let (room, body) = text(&documents, &caller, body).await?;
     let one = One::new(path, query, expect, &headers)?;
-    one.write(documents, caller, room, Method::Patch, body).await
+    one.write(documents, caller, room, Method::Patch, body)
+        .await
 }
 
 pub async fn delete(
@@ -90,7 +93,8 @@ pub async fn delete(
         return Err(unreadable(&"a deletion has no body"));
     }
     let one = One::new(path, query, expect, &headers)?;
-    one.write(documents, caller, room, Method::Delete, body).await
+    one.write(documents, caller, room, Method::Delete, body)
+        .await
 }
 
 pub async fn put_many(

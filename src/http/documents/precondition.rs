@@ -20,9 +20,9 @@ pub fn expected(headers: &HeaderMap) -> Result<Expect, Problem> {
         (None, None) => Ok(Expect::Anything),
         (Some("*"), None) => Ok(Expect::Present),
         (None, Some("*")) => Ok(Expect::Absent),
-        (Some(tag), None) => version(tag).map(Expect::Version).ok_or_else(|| {
-            refused("If-Match takes one ETag of this document, as \"7\", or *")
-        }),
+        (Some(tag), None) => version(tag)
+            .map(Expect::Version)
+            .ok_or_else(|| refused("If-Match takes one ETag of this document, as \"7\", or *")),
         (None, Some(_)) => Err(refused("If-None-Match of a change takes * alone")),
         (Some(_), Some(_)) => Err(refused("If-Match and If-None-Match exclude each other")),
     }
@@ -92,7 +92,17 @@ mod tests {
         ] {
             assert_eq!(expected(&headers(given)).ok(), Some(expect), "{given:?}");
         }
-        for tag in ["7", "W/\"7\"", "\"0\"", "\"-1\"", "\"7\", \"8\"", "\"x\"", "\"\"", "", "\"+7\""] {
+        for tag in [
+            "7",
+            "W/\"7\"",
+            "\"0\"",
+            "\"-1\"",
+            "\"7\", \"8\"",
+            "\"x\"",
+            "\"\"",
+            "",
+            "\"+7\"",
+        ] {
             assert!(expected(&headers(&[("if-match", tag)])).is_err(), "{tag}");
         }
         for given in [

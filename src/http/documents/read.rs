@@ -42,10 +42,22 @@ pub async fn get(
     let Path((kind, id)) = path.map_err(|rejection| unreadable(&rejection))?;
     let Query(which) = query.map_err(|rejection| unreadable(&rejection))?;
     let at = match which {
-        Which { version: None, at: None } => At::Now,
-        Which { version: Some(version), at: None } => At::Version(version),
-        Which { version: None, at: Some(instant) } => At::Instant(instant),
-        Which { version: Some(_), at: Some(_) } => {
+        Which {
+            version: None,
+            at: None,
+        } => At::Now,
+        Which {
+            version: Some(version),
+            at: None,
+        } => At::Version(version),
+        Which {
+            version: None,
+            at: Some(instant),
+        } => At::Instant(instant),
+        Which {
+            version: Some(_),
+            at: Some(_),
+        } => {
             return Err(unreadable(&"version and at exclude each other"));
         }
     };
