@@ -267,7 +267,7 @@ async fn a_token_reads_or_changes_documents_as_far_as_its_scope_and_stream_go() 
     asked(Method::PUT, one, &named)
         .await
         .assert_problem(403, "forbidden");
-    asked(Method::DELETE, one, &named)
+    asked(Method::PATCH, one, &named)
         .await
         .assert_problem(403, "forbidden");
     let bare = site.request(Method::GET, one).send().await.unwrap();
