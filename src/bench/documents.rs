@@ -37,7 +37,8 @@ const UPDATE: &str = "
     WHERE kind = 'bench' AND id = $1 AND version = $3 RETURNING version";
 const INSERT: &str = "
     INSERT INTO bench.outbox (kind, id, version, event_type, payload)
-    VALUES ('bench', $1, $3 + 1, 'DocumentUpdated', jsonb_build_object('kind', 'bench', 'id', $1, 'version', $3 + 1, 'body', $2::jsonb))
+    VALUES ('bench', $1::text, $3::bigint + 1, 'DocumentUpdated',
+            jsonb_build_object('kind', 'bench', 'id', $1::text, 'version', $3::bigint + 1, 'body', $2::jsonb))
     RETURNING version";
 const BOTH: &str = "
     WITH updated AS (
