@@ -6,6 +6,7 @@
 -- event raises 40001 then, because every change of a document appends an event to its session.
 --
 -- The version is checked after the right to append: who may not append learns no version.
+-- enable_bitmapscan is off for the reason given in newest_event().
 -- Index: stream's and session's unique names, document_version's primary key backwards. Rows: one of each.
 CREATE OR REPLACE FUNCTION lanekeeper.change_document(
     IN p_change text, IN p_kind text, IN p_id text, IN p_body jsonb, IN p_expected bigint,
@@ -13,6 +14,7 @@ CREATE OR REPLACE FUNCTION lanekeeper.change_document(
     OUT version bigint, OUT message_id uuid, OUT seq bigint, OUT created boolean
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE

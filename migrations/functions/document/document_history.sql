@@ -5,7 +5,7 @@
 -- Index: the unique names of stream and session, document_version's primary key. Rows: as asked for.
 CREATE OR REPLACE FUNCTION lanekeeper.document_history(kind text, id text, before bigint DEFAULT NULL, max_rows int DEFAULT 100)
 RETURNS TABLE (version bigint, deleted boolean, event_type text, message_id uuid, seq bigint, changed_at timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -7,7 +7,7 @@
 -- One process at a time; for the others there is nothing to do. The caller calls again while the limit was reached.
 -- Index: document_version_by_age, document_version's primary key. Rows: at most p_limit, and what is before them.
 CREATE OR REPLACE FUNCTION lanekeeper.forget_document_versions(p_days int, p_limit int) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
     v_before   timestamptz := clock_timestamp() - p_days * interval '1 day';

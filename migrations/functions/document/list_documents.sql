@@ -5,7 +5,7 @@
 -- Index: document's unique names, document_version's primary key. Rows: as asked for, each with one look-up.
 CREATE OR REPLACE FUNCTION lanekeeper.list_documents(kind text, after text DEFAULT NULL, max_rows int DEFAULT 100)
 RETURNS TABLE (id text, version bigint, event_type text, seq bigint, changed_at timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -2,6 +2,7 @@
 
 mod api;
 mod commands;
+mod cost;
 mod delivered;
 mod many;
 mod merge_patch;

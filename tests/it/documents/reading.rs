@@ -1,6 +1,6 @@
 //! A document's body at every version and instant, its history, and lists by the page.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use lanekeeper_postgres::document::{self, At, Expect};
 use serde_json::value::RawValue;
 
@@ -55,6 +55,14 @@ async fn a_body_is_found_at_each_of_its_versions_and_instants() {
             );
             assert_eq!(found.message_id, past.message_id);
         }
+    }
+    // Between two versions the earlier one counts.
+    for (past, next) in history.iter().rev().zip(history.iter().rev().skip(1)) {
+        let before_next = next.changed_at - SignedDuration::from_micros(1);
+        let found = document::get_at(&client, "k", "c1", At::Instant(before_next))
+            .await
+            .unwrap();
+        assert_eq!(found.unwrap().version, past.version);
     }
     let none = [
         At::Version(5),

@@ -123,3 +123,19 @@ async fn a_version_goes_when_it_was_superseded_long_ago_and_the_newest_never() {
         "numbers go on behind a deletion, however old"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_forgets_superseded_versions_by_itself() {
+    let bed = Bed::bare().await;
+    let client = &bed.client;
+    for body in ["1", "2", "3"] {
+        put(client, "c1", body, Expect::Anything).await.unwrap();
+    }
+    age(client, "c1", 31).await;
+    let worker = bed.worker().await;
+    wait_until(LIMIT, "only the newest is left", async || {
+        versions(client, "c1").await == [3]
+    })
+    .await;
+    worker.stop().await;
+}
