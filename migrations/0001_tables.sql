@@ -263,6 +263,45 @@ CREATE TABLE lanekeeper.dedupe (
 );
 CREATE INDEX dedupe_by_age ON lanekeeper.dedupe (created_at);
 
+-- Documents that are there: a row from its creation to its deletion. An update does not touch it. A document is a session
+-- `kind/id` of the stream `documents`.
+CREATE TABLE lanekeeper.document (
+    session_id bigint PRIMARY KEY,
+    kind       text COLLATE "C" NOT NULL,
+    id         text COLLATE "C" NOT NULL,
+    UNIQUE (kind, id),
+    CONSTRAINT kind_is_a_name CHECK (octet_length(kind) BETWEEN 1 AND 100 AND strpos(kind, '/') = 0),
+    CONSTRAINT id_is_bounded CHECK (octet_length(id) BETWEEN 1 AND 400)
+);
+
+-- Every version of a document; the newest is what it is now, and stays. Numbers go on after a deletion, so that one that is
+-- created again is not taken for the one that was there. Superseded versions go with their age: see
+-- functions/document/forget_document_versions.sql.
+CREATE TABLE lanekeeper.document_version (
+    session_id bigint NOT NULL,
+    version    bigint NOT NULL,
+    -- Grows with the version.
+    changed_at timestamptz NOT NULL,
+    -- The event that was appended with it.
+    seq        bigint NOT NULL,
+    message_id uuid NOT NULL,
+    event_type text NOT NULL,
+    -- NULL: deleted.
+    body       jsonb,
+    PRIMARY KEY (session_id, version),
+    CONSTRAINT version_starts_at_one CHECK (version > 0)
+);
+CREATE INDEX document_version_by_age ON lanekeeper.document_version (changed_at, session_id);
+
+-- Up to where versions have been looked at for what they superseded.
+CREATE TABLE lanekeeper.document_round (
+    single     boolean PRIMARY KEY DEFAULT true,
+    changed_at timestamptz NOT NULL DEFAULT '-infinity',
+    session_id bigint NOT NULL DEFAULT 0,
+    CONSTRAINT one_row CHECK (single)
+);
+INSERT INTO lanekeeper.document_round DEFAULT VALUES;
+
 -- The unit of claiming and of order: one (subscription, session). Written once.
 CREATE TABLE lanekeeper.lane (
     lane_id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | append events, in a transaction of one's own | [`append`] |
 //! | append from many tasks at once | [`append::Appender`] |
+//! | write a document and its event, in a transaction of one's own | [`document`] |
 //! | close a session, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
@@ -26,6 +27,14 @@ pub mod append {
 /// Acknowledging messages, in a transaction of the consumer's own.
 pub mod ack {
     pub use lanekeeper_postgres::sent::{Acked, ack_many};
+}
+
+/// Documents, each written together with its event.
+pub mod document {
+    pub use lanekeeper_postgres::document::{
+        At, Change, Document, DocumentError, Expect, Listed, MOST, Operation, PastVersion, Written,
+        change, delete, get, get_at, history, list, patch, put, put_many,
+    };
 }
 
 /// Closing sessions, and reopening them.

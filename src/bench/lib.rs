@@ -12,6 +12,7 @@ mod bare;
 mod beside;
 mod busy;
 mod cost;
+mod documents;
 mod drain;
 mod enqueue;
 mod environment;
@@ -87,6 +88,11 @@ pub async fn run<E: From<BenchError>>(
             }
             for clients in busy::CLIENTS {
                 emit(busy::measure(scratch, options, clients).await?)?;
+            }
+        }
+        Workload::Documents => {
+            for case in documents::CASES {
+                emit(documents::measure(scratch, options, case).await?)?;
             }
         }
         Workload::Latency => {

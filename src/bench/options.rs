@@ -84,6 +84,8 @@ pub enum Workload {
     /// One event per transaction and in bulk, against the bare INSERT; and beside ten busy workers,
     /// against none
     Enqueue,
+    /// Documents with their events, against an UPDATE and an INSERT by hand
+    Documents,
     /// From an enqueue to the start of its delivery by an idle worker
     Latency,
     /// The same under a steady load
@@ -103,11 +105,12 @@ pub enum Workload {
 }
 
 impl Workload {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Drain,
         Self::Sessions,
         Self::Backlog,
         Self::Enqueue,
+        Self::Documents,
         Self::Latency,
         Self::Steady,
         Self::HeldSnapshot,

@@ -63,7 +63,7 @@ struct MeasureArgs {
     /// Lanes that the subscription delivers at once
     #[arg(long, default_value_t = 2048, value_name = "N")]
     concurrency: u32,
-    /// Seconds of each run of enqueue and partitions [default: 2], steady [20], held-snapshot [100]
+    /// Seconds of each run of enqueue, documents and partitions [default: 2], steady [20], held-snapshot [100]
     #[arg(long, value_name = "S", value_parser = positive)]
     seconds: Option<f64>,
     /// Events per second of steady [default: 1000] and held-snapshot [2000]

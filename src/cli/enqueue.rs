@@ -85,7 +85,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let payload = match (&args.payload, &args.payload_file) {
         (Some(payload), _) => payload.clone(),
         (None, Some(path)) => from_file(path)?,
-        (None, None) => from_stdin()?,
+        (None, None) => from_stdin("the payload")?,
     };
     if payload.trim().is_empty() {
         return Err(Failure::usage("no payload was given: nothing was enqueued").advise(
@@ -154,9 +154,10 @@ fn from_file(path: &Path) -> Result<String, Failure> {
     read(file.map_err(|error| unreadable(&origin, &error))?, &origin)
 }
 
-fn from_stdin() -> Result<String, Failure> {
+/// Reads all of standard input, which is to be `what`.
+pub(crate) fn from_stdin(what: &str) -> Result<String, Failure> {
     if io::stdin().is_terminal() {
-        output::note("reading the payload; end it with Ctrl-D");
+        output::note(format!("reading {what}; end it with Ctrl-D"));
     }
     read(io::stdin().lock(), "standard input")
 }

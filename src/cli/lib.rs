@@ -15,6 +15,7 @@ mod delivery;
 pub mod demo;
 pub mod dev;
 pub mod doctor;
+pub mod document;
 pub mod enqueue;
 mod failure;
 pub mod health;
@@ -97,6 +98,7 @@ enum OtherCommand {
     Demo(demo::Args),
     Dev(dev::Args),
     Doctor(doctor::Args),
+    Document(document::Args),
     Enqueue(enqueue::Args),
     Health(health::Args),
     Lane(lane::Args),
@@ -135,6 +137,7 @@ impl OtherCommand {
             Self::Demo(args) => demo::run(args, config).await,
             Self::Dev(args) => dev::run(args, config, telemetry).await,
             Self::Doctor(args) => doctor::run(args, config).await,
+            Self::Document(args) => document::run(args, config).await,
             Self::Enqueue(args) => enqueue::run(args, config).await,
             Self::Health(args) => health::run(args, config).await,
             Self::Lane(args) => lane::run(args, config).await,

@@ -218,6 +218,7 @@ impl Serving {
         let mut router = http::health::router(worker.probe())
             .merge(http::events::router(Arc::clone(&desk)))
             .merge(http::acks::router(Arc::clone(&desk)))
+            .merge(http::documents::router(Arc::clone(&desk)))
             .merge(http::sessions::router(desk))
             .merge(http::live::router(Arc::clone(&live)));
         if let Some(telemetry) = telemetry {
@@ -337,6 +338,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         dedupe_days,
         outcome_days,
         history_days,
+        document_days,
         dead_letter_days,
         session_days,
         ref archive_dir,
@@ -361,6 +363,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         dedupe_days: days(dedupe_days),
         outcome_days: days(outcome_days),
         history_days: days(history_days),
+        document_days: days(document_days),
         dead_letter_days: days(dead_letter_days),
         session_days: days(session_days),
         archive_dir: archive_dir.clone(),

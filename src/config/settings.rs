@@ -89,6 +89,8 @@ section! {
         outcome_days: u32 = 30,
         /// Days that a subscription's history of settled ranges is kept.
         history_days: u32 = 30,
+        /// Days that a superseded version of a document is kept; the newest one stays.
+        document_days: u32 = 30,
         /// Days that a dead letter is kept after an operator dealt with it; the others stay.
         dead_letter_days: u32 = 30,
         /// Days until a session without events loses its lanes; its name and its last seq stay.

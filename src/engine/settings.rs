@@ -49,6 +49,8 @@ pub struct WorkerSettings {
     pub outcome_days: i32,
     /// How long the history of settlements is kept.
     pub history_days: i32,
+    /// How long superseded versions of documents are kept.
+    pub document_days: i32,
     /// How long resolved dead letters are kept.
     pub dead_letter_days: i32,
     /// How long the lanes of a session are kept of which nothing else is left.
@@ -84,6 +86,7 @@ impl Default for WorkerSettings {
             dedupe_days: 30,
             outcome_days: 30,
             history_days: 30,
+            document_days: 30,
             dead_letter_days: 30,
             session_days: 30,
             archive_dir: None,

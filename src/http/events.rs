@@ -104,6 +104,25 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// The body of a request that may be as large as an append, with the room that it takes.
+    pub(crate) async fn large_body(
+        &self,
+        token_id: Option<i64>,
+        body: axum::body::Body,
+    ) -> Result<(Room, Vec<u8>), Problem> {
+        let mut room = self.places.body(token_id)?;
+        let reading = read_body(body, &mut room, self.places.max_body_bytes());
+        let body = in_time(self.body_within, reading).await?;
+        Ok((room, body))
+    }
+
+    /// Counts events that something else than an append brought.
+    pub(crate) fn count_appended(&self, stream: &str, events: u64) {
+        self.serving.appended(stream, events, false);
+    }
+}
+
 async fn in_time<T>(
     within: Duration,
     reading: impl Future<Output = Result<T, Problem>>,
@@ -183,13 +202,10 @@ async fn append(
         .access
         .judge_session(&headers, peer, Scope::Produce, &stream, &session);
     let grant = judged.await?;
-    let mut room = desk
-        .places
-        .body(grant.as_ref().map(|grant| grant.token_id))?;
+    let token_id = grant.as_ref().map(|grant| grant.token_id);
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
-    let reading = read_body(body, &mut room, desk.places.max_body_bytes());
-    let body = in_time(desk.body_within, reading).await?;
+    let (room, body) = desk.large_body(token_id, body).await?;
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
@@ -275,7 +291,7 @@ async fn read_body(
 }
 
 /// The request's trace context, for events that bring none of their own; none where it is not well-formed.
-fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
     let trace = TraceContext {
         traceparent: text("traceparent"),

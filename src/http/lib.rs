@@ -9,6 +9,7 @@ mod answer;
 mod body;
 pub mod config;
 pub mod connections;
+pub mod documents;
 pub mod events;
 pub mod health;
 pub mod listener;

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use lanekeeper_postgres::StoreError;
 use lanekeeper_postgres::append::AppendError;
 use lanekeeper_postgres::appender::AppenderError;
+use lanekeeper_postgres::document::DocumentError;
 use serde::Serialize;
 
 use super::problem_type::{self as of, ProblemType};
@@ -32,6 +33,8 @@ enum Told {
     RetryAfter {
         seconds: u64,
     },
+    /// `ETag`, and the member `version`: which version of a document there is; 0: none.
+    Version(i64),
 }
 
 /// Why a request was refused, in its answer's extensions.
@@ -47,6 +50,8 @@ struct Document<'a> {
     code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i64>,
 }
 
 impl Problem {
@@ -162,6 +167,27 @@ impl Problem {
         Self::away()
     }
 
+    /// What is wrong with a change of a document.
+    pub fn of_document(error: &DocumentError) -> Self {
+        let of = match error {
+            DocumentError::Conflict { version, refusal } => {
+                let detail = refusal.message.clone();
+                return Self {
+                    hint: refusal.hint.clone(),
+                    told: Told::Version(*version),
+                    ..Self::new(of::VERSION_CONFLICT, detail)
+                };
+            }
+            DocumentError::NotThere(_) => of::NOT_FOUND,
+            DocumentError::Body(_) => of::NOT_JSON,
+            DocumentError::Append(error) => return Self::of_append(error),
+        };
+        Self {
+            hint: error.advice().map(str::to_owned),
+            ..Self::new(of, error.to_string())
+        }
+    }
+
     /// Postgres is away or too slow, before anything was asked of it.
     pub fn away() -> Self {
         let detail = "Postgres cannot be reached from here: nothing was done";
@@ -218,6 +244,11 @@ impl Problem {
     }
 }
 
+/// The entity tag of a version of a document.
+pub(super) fn etag(version: i64) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{version}\"")).expect("digits between quotes")
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let ProblemType { code, status, .. } = self.of;
@@ -228,6 +259,10 @@ impl IntoResponse for Problem {
             detail: &self.detail,
             code,
             hint: self.hint.as_deref(),
+            version: match self.told {
+                Told::Version(version) => Some(version),
+                _ => None,
+            },
         };
         let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
@@ -239,6 +274,10 @@ impl IntoResponse for Problem {
             Told::Challenge => {
                 let challenge = HeaderValue::from_static("Bearer realm=\"lanekeeper\"");
                 headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Told::Version(0) => {}
+            Told::Version(version) => {
+                headers.insert(header::ETAG, etag(version));
             }
             Told::RetryAfter { seconds } => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

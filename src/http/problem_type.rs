@@ -30,7 +30,7 @@ problem_types! {
     UNAUTHORIZED = "unauthorized", UNAUTHORIZED;
     /// The access token does not allow this on this stream.
     FORBIDDEN = "forbidden", FORBIDDEN;
-    /// There is nothing at this path, or no such stream or session to read.
+    /// There is nothing at this path, or no such stream, session or document.
     NOT_FOUND = "not_found", NOT_FOUND;
     /// The stream to append to does not exist.
     UNKNOWN_STREAM = "unknown_stream", NOT_FOUND;
@@ -44,6 +44,11 @@ problem_types! {
     CURSOR_AHEAD = "cursor_ahead", CONFLICT;
     /// The cursor of a live follower is one of another session, or of another kind. Nothing was done.
     FOREIGN_CURSOR = "foreign_cursor", CONFLICT;
+    /// The document is not at the version that `If-Match` names, or is there although `If-None-Match: *` says that it must
+    /// not be. Nothing was changed; `version` is the one that there is, 0 where there is none.
+    VERSION_CONFLICT = "version_conflict", PRECONDITION_FAILED;
+    /// A patch of a document that is no `application/merge-patch+json`. Nothing was changed.
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE;
     /// The body is larger than `http.max_body_bytes`, or a payload larger than its stream's `max_payload_bytes`.
     PAYLOAD_TOO_LARGE = "payload_too_large", PAYLOAD_TOO_LARGE;
     /// The request is not of the expected form, or an argument is invalid.

@@ -17,6 +17,7 @@ pub mod ctid;
 pub mod database;
 pub mod deadline;
 pub mod diagnose;
+pub mod document;
 pub mod error;
 pub mod fetch;
 pub mod first_ready_entry;

@@ -156,6 +156,26 @@ pub async fn forget_sent_messages(
         .map_err(StoreError::on("forgetting messages that were sent"))
 }
 
+/// Forgets versions of documents that were superseded more than `days` days ago; looks at up to `limit` versions, and
+/// returns at how many.
+///
+/// # Errors
+/// Nothing of this turn was done.
+pub async fn forget_document_versions(
+    client: &Client,
+    days: i32,
+    limit: i32,
+) -> Result<i64, StoreError> {
+    client
+        .query_one(
+            include_str!("sql/forget_document_versions.sql"),
+            &[&days, &limit],
+        )
+        .await
+        .and_then(|row| row.try_get("looked_at"))
+        .map_err(StoreError::on("forgetting versions of documents"))
+}
+
 /// Forgets up to `limit` messages that were acknowledged more than a day ago; returns how many.
 ///
 /// # Errors

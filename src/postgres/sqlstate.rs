@@ -15,7 +15,7 @@ sqlstates! {
     SESSION_CLOSED = "LK002";
     /// There is no such stream.
     UNKNOWN_STREAM = "LK003";
-    /// The session is not at the version that the caller expects.
+    /// The document is not at the version that the caller expects.
     VERSION_CONFLICT = "LK004";
     /// The payload is larger than the stream's `max_payload_bytes`.
     PAYLOAD_TOO_LARGE = "LK005";
@@ -27,6 +27,6 @@ sqlstates! {
     ANOTHER_HEAD = "LK008";
     /// The stream names the roles that may append to it, and the caller is none of them.
     NOT_A_PRODUCER = "LK009";
-    /// There is no such session.
+    /// There is no such session or document.
     NO_SESSION = "LK010";
 }

@@ -20,6 +20,7 @@ mod conformance;
 mod deploy;
 mod dev;
 mod document;
+mod documents;
 mod engine;
 mod failover;
 mod harness;

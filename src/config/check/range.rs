@@ -168,6 +168,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             records,
         ),
         (
+            "retention.document_days",
+            u64::from(retention.document_days),
+            1..=36_500,
+            records,
+        ),
+        (
             "retention.dead_letter_days",
             u64::from(retention.dead_letter_days),
             1..=36_500,

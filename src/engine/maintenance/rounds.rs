@@ -139,6 +139,10 @@ pub async fn run(shared: Arc<Shared>) {
     warn_of("recent partitions", move_recent(&client).await);
     warn_of("records", forget_records(&client, &shared).await);
     warn_of(
+        "versions of documents",
+        forget_document_versions(&client, &shared).await,
+    );
+    warn_of(
         "sent messages",
         forget_sent_messages(&client, &shared).await,
     );
@@ -203,6 +207,17 @@ async fn forget_records(client: &Object, shared: &Shared) -> Result<(), StoreErr
     }
     if forgotten != Forgotten::default() {
         tracing::info!(?forgotten, "old records deleted");
+    }
+    Ok(())
+}
+
+async fn forget_document_versions(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+    for _ in 0..TURNS {
+        let days = shared.settings.document_days;
+        let turn = maintenance::forget_document_versions(client, days, RECORDS).await?;
+        if turn < i64::from(RECORDS) || shared.stopping.is_cancelled() {
+            break;
+        }
     }
     Ok(())
 }

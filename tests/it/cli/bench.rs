@@ -203,6 +203,15 @@ async fn enqueues_are_measured_beside_ten_busy_workers_too() {
     );
 }
 
+#[tokio::test]
+async fn documents_are_compared_with_what_is_written_by_hand() {
+    let lines = bench(&["documents", "--seconds=0.05"]).await;
+    assert_eq!(lines.len(), 4);
+    for line in &lines {
+        assert_comparison(line, None);
+    }
+}
+
 /// Results as they are kept, in a file of this test.
 fn kept(name: &str, text: &str) -> std::path::PathBuf {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -8,8 +8,9 @@ use lanekeeper_http::problem_type::PROBLEM_TYPES;
 use lanekeeper_postgres::Refusal;
 use lanekeeper_postgres::append::AppendError;
 use lanekeeper_postgres::appender::AppenderError;
+use lanekeeper_postgres::document::DocumentError;
 use lanekeeper_postgres::migrate::schema;
-use lanekeeper_postgres::sqlstate::SQLSTATES;
+use lanekeeper_postgres::sqlstate::{SQLSTATES, VERSION_CONFLICT};
 
 use super::{code, keep, page, table};
 
@@ -31,6 +32,17 @@ fn counterparts(sqlstate: &str) -> (String, String) {
         message: String::new(),
         hint: None,
     };
+    if sqlstate == VERSION_CONFLICT {
+        let conflict = DocumentError::Conflict {
+            version: 1,
+            refusal,
+        };
+        let of = Problem::of_document(&conflict).problem_type();
+        return (
+            code("DocumentError::Conflict"),
+            format!("{} {}", of.status.as_u16(), code(of.code)),
+        );
+    }
     let Ok(error) = AppendError::of_schema(sqlstate, refusal) else {
         return (code("StoreError::refusal"), String::new());
     };

@@ -20,9 +20,9 @@ const OPERATOR_FUNCTIONS: [&str; 7] = [
     "set_producers",
 ];
 
-/// What the documented grants of a producer name.
-fn producer_functions() -> Vec<String> {
-    let text = std::fs::read_to_string(repository("docs/producers.md")).unwrap();
+/// What the documented grants of a page name.
+fn granted_functions(page: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(repository(page)).unwrap();
     let grants = blocks(section(&text, "Roles"), "sql").concat();
     let names = grants.split("lanekeeper.").skip(1);
     names
@@ -136,9 +136,17 @@ async fn the_page_of_the_sql_is_what_the_schema_has() {
     text.push_str(
         "\n## Functions for producers and receivers\n\n[Producers](../producers.md#roles) has the grants that they need.\n",
     );
-    let producers = producer_functions();
+    let producers = granted_functions("docs/producers.md");
     assert!(producers.len() >= 3, "{producers:?}");
     for name in producers {
+        text.push_str(&function(&client, &name).await);
+    }
+    text.push_str(
+        "\n## Functions for documents\n\n[Documents](../documents.md#roles) has the grants that they need.\n",
+    );
+    let documents = granted_functions("docs/documents.md");
+    assert!(documents.len() >= 7, "{documents:?}");
+    for name in documents {
         text.push_str(&function(&client, &name).await);
     }
     text.push_str(

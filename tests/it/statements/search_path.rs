@@ -42,7 +42,14 @@ impl Producer {
                  GRANT EXECUTE ON FUNCTION
                      lanekeeper.enqueue(text, text, text, jsonb, uuid, text, smallint, jsonb),
                      lanekeeper.enqueue_many(text, jsonb),
-                     lanekeeper.seen(text, text, uuid)
+                     lanekeeper.seen(text, text, uuid),
+                     lanekeeper.put_document(text, text, jsonb, bigint, text, jsonb, jsonb),
+                     lanekeeper.patch_document(text, text, jsonb, bigint, text, jsonb, jsonb),
+                     lanekeeper.delete_document(text, text, bigint, text, jsonb, jsonb),
+                     lanekeeper.put_documents(jsonb),
+                     lanekeeper.get_document(text, text, bigint, timestamptz),
+                     lanekeeper.list_documents(text, text, int),
+                     lanekeeper.document_history(text, text, bigint, int)
                  TO {role};
                  SET SESSION AUTHORIZATION {role};"
             ))
@@ -86,6 +93,15 @@ impl Producer {
                    {\"session\": \"s2\", \"event_type\": \"step\", \"payload\": 1, \"dedupe_key\": \"d\",
                     \"message_id\": \"019c0000-0000-7000-8000-000000000002\"}]'::pg_catalog.jsonb)",
             "SELECT lanekeeper.seen('c', 's1', '019c0000-0000-7000-8000-000000000003'::pg_catalog.uuid)",
+            "SELECT lanekeeper.put_document('k', 'c1', '{}'::pg_catalog.jsonb)",
+            "SELECT lanekeeper.patch_document('k', 'c1', '{\"a\": {\"b\": null}}'::pg_catalog.jsonb, 1,
+                 'own', '{}'::pg_catalog.jsonb, '{\"a\": 1}'::pg_catalog.jsonb)",
+            "SELECT lanekeeper.delete_document('k', 'c1')",
+            "SELECT lanekeeper.put_documents('[{\"kind\": \"k\", \"id\": \"c2\", \"body\": 1}]'::pg_catalog.jsonb)",
+            "SELECT lanekeeper.get_document('k', 'c1', 1)",
+            "SELECT lanekeeper.get_document('k', 'c1', at_time => pg_catalog.now())",
+            "SELECT lanekeeper.list_documents('k')",
+            "SELECT lanekeeper.document_history('k', 'c1')",
         ];
         for call in calls {
             // Shadowed types may make a call fail, which is no success of the attack.

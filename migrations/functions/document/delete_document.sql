@@ -1,0 +1,16 @@
+-- Deletes a document and appends its event, as put_document() does; the event is DocumentDeleted, with kind, id and version.
+-- The deletion is a version too: a document that is created again goes on with the next one.
+--
+-- SQLSTATEs: those of put_document(), and LK010 where the document is not there and no version was expected.
+CREATE OR REPLACE FUNCTION lanekeeper.delete_document(
+    IN kind text, IN id text, IN expected_version bigint DEFAULT NULL,
+    IN event_type text DEFAULT NULL, IN event jsonb DEFAULT NULL, IN headers jsonb DEFAULT '{}',
+    OUT version bigint, OUT message_id uuid, OUT seq bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    SELECT c.version, c.message_id, c.seq INTO version, message_id, seq
+    FROM lanekeeper.change_document('delete', kind, id, NULL, expected_version, event_type, event, headers) AS c;
+END
+$$;
