@@ -86,7 +86,8 @@ VALUES
      '{session_start,user_prompt_submit,agent_stop,notification,error}',
      '{session_start,user_prompt_submit,agent_stop,session_end,notification,error}',
      '{1000,2000,4000,8000,16000,32000,60000}', 0),
-    ('inbound', 1048576, NULL, NULL, '{5000,10000,20000,40000,80000,160000,300000}', 0),
+    -- A content of 1 MiB has six times as many bytes in JSON where all of them are control characters.
+    ('inbound', 8388608, NULL, NULL, '{5000,10000,20000,40000,80000,160000,300000}', 0),
     ('messages', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 10),
     ('runs', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('documents', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),

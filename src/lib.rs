@@ -8,6 +8,7 @@
 //! |---|---|
 //! | append events, in a transaction of one's own | [`append`] |
 //! | append from many tasks at once | [`append::Appender`] |
+//! | append what a person wrote to an agent | [`inbound`] |
 //! | close a session, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
@@ -21,6 +22,11 @@ pub mod append {
         AppendError, Enqueued, Fate, NewEvent, enqueue, enqueue_array, enqueue_many,
     };
     pub use lanekeeper_postgres::appender::{Appender, AppenderError};
+}
+
+/// What people write to agents: appending it to the stream `inbound`.
+pub mod inbound {
+    pub use lanekeeper_postgres::inbound::{MessageType, NewInbound, enqueue_inbound};
 }
 
 /// Acknowledging messages, in a transaction of the consumer's own.

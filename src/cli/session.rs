@@ -10,13 +10,14 @@ use serde::Serialize;
 
 mod close;
 mod registry;
+mod send;
 
 use super::Failure;
 use super::lane::{self, Change, ReasonArgs};
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
-/// Look at sessions; pause, resume or close one
+/// Look at sessions; pause, resume or close one, or send it a message
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,6 +32,8 @@ enum Command {
     Resume(ResumeArgs),
     Close(close::CloseArgs),
     Reopen(close::ReopenArgs),
+    // By far the largest.
+    Send(Box<send::SendArgs>),
 }
 
 /// List sessions, the newest first
@@ -121,6 +124,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Command::Resume(args) => change(args.change, LaneAction::Unpark, config).await,
         Command::Close(args) => close::close(args, config).await,
         Command::Reopen(args) => close::reopen(args, config).await,
+        Command::Send(args) => send::send(*args, config).await,
     }
 }
 

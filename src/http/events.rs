@@ -92,6 +92,23 @@ impl Desk {
         self.places.request()
     }
 
+    /// The body of an append, with the memory that it takes.
+    pub(crate) async fn body_of_append(
+        &self,
+        token_id: Option<i64>,
+        body: axum::body::Body,
+    ) -> Result<HeldBody, Problem> {
+        let mut room = self.places.body(token_id)?;
+        let reading = read_body(body, &mut room, self.places.max_body_bytes());
+        let bytes = in_time(self.body_within, reading).await?;
+        Ok(HeldBody { bytes, _room: room })
+    }
+
+    /// Counts events that were appended.
+    pub(crate) fn appended(&self, stream: &str, events: u64, duplicate: bool) {
+        self.serving.appended(stream, events, duplicate);
+    }
+
     /// The body of a request that is no append.
     pub(crate) async fn small_body(
         &self,
@@ -102,6 +119,12 @@ impl Desk {
         let reading = read_body(body, &mut room, SMALL_BODY);
         in_time(self.body_within, reading).await
     }
+}
+
+/// A body in the memory that was reserved for it.
+pub(crate) struct HeldBody {
+    pub(crate) bytes: Vec<u8>,
+    _room: Room,
 }
 
 async fn in_time<T>(
@@ -181,23 +204,20 @@ async fn append(
     let Caller { peer, headers } = caller;
     let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
     let grant = judged.await?;
-    let mut room = desk
-        .places
-        .body(grant.as_ref().map(|grant| grant.token_id))?;
+    let token_id = grant.as_ref().map(|grant| grant.token_id);
+    let body = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
-    let reading = read_body(body, &mut room, desk.places.max_body_bytes());
-    let body = in_time(desk.body_within, reading).await?;
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
-        let _held = (room, place);
+        let _held = place;
         append_body(
             &desk,
             &stream,
             &session,
             trace.as_ref(),
-            &body,
+            &body.bytes,
             producer.as_deref(),
         )
         .await
@@ -221,8 +241,7 @@ async fn append_body(
     let enqueued = desk.appender.append(stream, &events).await?;
     for duplicate in [false, true] {
         let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
-        desk.serving
-            .appended(stream, events.count() as u64, duplicate);
+        desk.appended(stream, events.count() as u64, duplicate);
     }
     let events = enqueued.len();
     Ok((answer(enqueued, body.is_array), events))
@@ -273,7 +292,7 @@ async fn read_body(
 }
 
 /// The request's trace context, for events that bring none of their own; none where it is not well-formed.
-fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
     let trace = TraceContext {
         traceparent: text("traceparent"),

@@ -25,6 +25,7 @@ mod failover;
 mod harness;
 mod hooks;
 mod housekeeping;
+mod inbound;
 mod limit;
 #[cfg(feature = "crash-points")]
 mod mutations;
