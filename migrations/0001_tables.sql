@@ -123,6 +123,8 @@ CREATE TABLE lanekeeper.subscription (
     ack_timeout_ms  int NOT NULL DEFAULT 30000,
     -- How many events of a lane may wait for their acknowledgements at once.
     ack_window      int NOT NULL DEFAULT 1,
+    -- Whether its lanes belong to the hosts of their sessions: see host_route. Never changed: lanes hang on it.
+    host_bound      boolean NOT NULL DEFAULT false,
     paused_at       timestamptz,
     pause_reason    text,
     -- Removed by `apply --prune`: its lanes stay for the record and get no more ready entries, and
@@ -256,7 +258,7 @@ CREATE TABLE lanekeeper.lane (
     lane_id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_id      bigint NOT NULL,
     subscription_id int NOT NULL,
-    -- Which ready entries are scanned together: the subscription.
+    -- Which ready entries are scanned together: the subscription's id, or a route of host_route, which is below zero.
     route           int NOT NULL,
     -- Whether every event may wake the lane. True where its subscription had no filter when the lane was made, and never
     -- set again; `apply` takes it away where a filter changes. See functions/append/enqueue.sql.
@@ -264,6 +266,40 @@ CREATE TABLE lanekeeper.lane (
     UNIQUE (session_id, subscription_id)
 );
 CREATE INDEX lane_by_subscription ON lanekeeper.lane (subscription_id);
+
+-- Routes of subscriptions whose lanes belong to hosts. A worker scans those of its own host and those without one, so what
+-- waits for other hosts costs it nothing. All ids are below zero: those of other lanes are their subscriptions'.
+CREATE TABLE lanekeeper.host_route (
+    route           int GENERATED ALWAYS AS IDENTITY (START WITH -1 INCREMENT BY -1 MINVALUE -2147483648 MAXVALUE -1) PRIMARY KEY,
+    subscription_id int NOT NULL,
+    -- Empty: of sessions whose host is not known; every worker may take their lanes.
+    host            text NOT NULL,
+    CONSTRAINT host_is_bounded CHECK (octet_length(host) <= 255),
+    UNIQUE (subscription_id, host)
+);
+
+-- The hosts that operators bound sessions to. They stand over those of the agent registry.
+CREATE TABLE lanekeeper.session_host (
+    stream_id int NOT NULL,
+    session   text NOT NULL,
+    host      text NOT NULL,
+    bound_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT host_is_a_label CHECK (octet_length(host) BETWEEN 1 AND 255),
+    PRIMARY KEY (stream_id, session)
+);
+
+-- Sessions whose host may have changed: their lanes are to be moved to its routes. See functions/host/finish_moving.sql.
+CREATE TABLE lanekeeper.host_change (
+    change_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Its name, in whatever stream it is.
+    session    text NOT NULL,
+    xact       xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    -- Every snapshot sees the change, and what was written by an older one is written by a transaction before this one.
+    barrier    xid8,
+    changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    look_at    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX host_change_by_look ON lanekeeper.host_change (look_at);
 
 -- A lane's state is its newest version. Every change is a compare-and-set on version + step (I5): see
 -- functions/settle/settle.sql.
@@ -497,7 +533,7 @@ CREATE TABLE lanekeeper.operation (
     session_id      bigint,
     CONSTRAINT action_is_known CHECK (action IN (
         'retry', 'skip', 'park', 'unpark', 'pause', 'resume', 'drop_dead_letter', 'requeue_dead_letter', 'close', 'drain',
-        'reopen'))
+        'reopen', 'bind', 'unbind'))
 );
 
 -- The agent sessions of the stream `hooks`: what the events of a session tell about it. Written by the built-in

@@ -34,8 +34,9 @@ pub mod ack {
     pub use lanekeeper_postgres::sent::{Acked, ack_many};
 }
 
-/// Closing sessions, and reopening them.
+/// Closing sessions, reopening them, and saying on which host they live.
 pub mod session {
+    pub use lanekeeper_postgres::host_route::bind_session;
     pub use lanekeeper_postgres::closing::{close_session, reopen_session};
 }
 

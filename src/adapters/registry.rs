@@ -112,6 +112,7 @@ mod tests {
             ack: Acknowledge::None,
             ack_timeout: Duration::ZERO,
             ack_window: 1,
+            host_bound: false,
             limits: Vec::new(),
             settings,
         }

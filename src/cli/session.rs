@@ -8,6 +8,7 @@ use lanekeeper_postgres::operate::LaneAction;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use serde::Serialize;
 
+mod bind;
 mod close;
 mod registry;
 mod send;
@@ -17,7 +18,7 @@ use super::lane::{self, Change, ReasonArgs};
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
-/// Look at sessions; pause, resume or close one, or send it a message
+/// Look at sessions; pause, resume, close or bind one, or send it a message
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -32,6 +33,7 @@ enum Command {
     Resume(ResumeArgs),
     Close(close::CloseArgs),
     Reopen(close::ReopenArgs),
+    Bind(bind::BindArgs),
     // By far the largest.
     Send(Box<send::SendArgs>),
 }
@@ -124,6 +126,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Command::Resume(args) => change(args.change, LaneAction::Unpark, config).await,
         Command::Close(args) => close::close(args, config).await,
         Command::Reopen(args) => close::reopen(args, config).await,
+        Command::Bind(args) => bind::bind(args, config).await,
         Command::Send(args) => send::send(*args, config).await,
     }
 }

@@ -21,7 +21,7 @@ use lanekeeper_config::{Config, RetentionConfig, WorkerConfig};
 use lanekeeper_core::memory::Memory;
 use lanekeeper_core::subscription::built_in;
 use lanekeeper_engine::{
-    Destination, DestinationSource, SentMessages, Stopped, Worker, WorkerSettings,
+    Destination, DestinationSource, SentMessages, Stopped, Worker, WorkerSettings, host_name,
 };
 use lanekeeper_http as http;
 use lanekeeper_http::access::Access;
@@ -301,6 +301,7 @@ impl DestinationSource for Adapters {
 
 pub(super) fn settings(config: &Config) -> WorkerSettings {
     let WorkerConfig {
+        ref host_label,
         lane_connections,
         max_lanes,
         prefetch_bytes,
@@ -328,6 +329,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         ref archive_dir,
     } = config.retention;
     WorkerSettings {
+        host_label: host_label.clone().unwrap_or_else(host_name),
         lane_connections,
         // Opened if the agent registry is on, which is the only handler of this program.
         handler_connections: 1,

@@ -21,6 +21,7 @@ pub mod error;
 pub mod fetch;
 pub mod first_ready_entry;
 mod host;
+pub mod host_route;
 pub mod inbound;
 pub mod inspect;
 pub mod lane_connection;
