@@ -36,8 +36,8 @@ pub mod ack {
 
 /// Closing sessions, reopening them, and saying on which host they live.
 pub mod session {
-    pub use lanekeeper_postgres::host_route::bind_session;
     pub use lanekeeper_postgres::closing::{close_session, reopen_session};
+    pub use lanekeeper_postgres::host_route::bind_session;
 }
 
 /// Appending events to Postgres or over a worker's HTTP API, within a deadline.

@@ -154,7 +154,10 @@ mod tests {
     #[test]
     fn only_an_object_with_the_fields_of_a_message_is_one() {
         let message = Message::read(br#" {"origin":"telegram","content":"a\u001b[31m"}"#).unwrap();
-        assert_eq!(message.content, "a\u{1b}[31m", "control characters are data");
+        assert_eq!(
+            message.content, "a\u{1b}[31m",
+            "control characters are data"
+        );
         for bad in [
             "",
             "[]",

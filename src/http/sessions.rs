@@ -119,8 +119,9 @@ async fn bind(
         Some(Value::Null) if object.len() == 1 => None,
         _ => {
             let detail = "the body is not what is expected: nothing was done";
-            return Err(Problem::new(problem_type::INVALID, detail)
-                .hint("send {\"host\":\"…\"}, or {\"host\":null} for the host of the agent registry"));
+            return Err(Problem::new(problem_type::INVALID, detail).hint(
+                "send {\"host\":\"…\"}, or {\"host\":null} for the host of the agent registry",
+            ));
         }
     };
     change(desk, stream, session, Change::Bind { host }).await
@@ -166,8 +167,7 @@ async fn carry_out(
             }
             Change::Bind { host } => {
                 let host = host.as_deref();
-                let changed =
-                    host_route::bind_session(&**client, stream, session, host).await?;
+                let changed = host_route::bind_session(&**client, stream, session, host).await?;
                 Ok(answer(&Bound { changed }))
             }
             Change::Reopen => {

@@ -251,7 +251,9 @@ mod tests {
                 for turn in 0..routes {
                     let shares = shares(slots, routes, turn);
                     assert_eq!(shares.iter().sum::<usize>(), slots);
-                    sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
+                    sums.iter_mut()
+                        .zip(shares)
+                        .for_each(|(sum, share)| *sum += share);
                 }
                 assert_eq!(sums, vec![slots; routes], "as many for each in the end");
             }

@@ -47,7 +47,8 @@ async fn a_message_is_shown_with_all_its_fields() {
     };
     let enqueued = enqueue_inbound(&bed.client, &message).await.unwrap();
     assert_eq!((enqueued.seq, enqueued.duplicate), (1, false));
-    let shown = "SELECT to_jsonb(m) - 'created_at' - 'message_id' FROM lanekeeper.inbound_message AS m";
+    let shown =
+        "SELECT to_jsonb(m) - 'created_at' - 'message_id' FROM lanekeeper.inbound_message AS m";
     let shown: Value = bed.client.query_one(shown, &[]).await.unwrap().get(0);
     let expected = json!({
         "session": "s", "seq": 1, "origin": "telegram", "message_type": "file", "content": "the plan",
@@ -59,14 +60,21 @@ async fn a_message_is_shown_with_all_its_fields() {
     });
     assert_eq!(shown, expected);
     let stored = "SELECT event_type = 'file' AND headers = '{\"h\":\"v\"}' FROM lanekeeper.event";
-    assert!(bed.client.query_one(stored, &[]).await.unwrap().get::<_, bool>(0));
+    assert!(
+        bed.client
+            .query_one(stored, &[])
+            .await
+            .unwrap()
+            .get::<_, bool>(0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_goes_from_pending_over_processing_and_failed_to_delivered_or_expired() {
     let mut bed = Bed::with(&sub()).await;
     bed.fake = Fake::new();
-    bed.fake.script("s", 1, [Verdict::retry("the pane is gone")]);
+    bed.fake
+        .script("s", 1, [Verdict::retry("the pane is gone")]);
     bed.fake.hold("s");
     for seq in 1..=3 {
         let enqueued = text(&bed.client, "s", "hello", None).await.unwrap();
@@ -88,14 +96,19 @@ async fn a_message_goes_from_pending_over_processing_and_failed_to_delivered_or_
     let retry = "SELECT lanekeeper.change_lane(lane_id, 'retry') FROM lanekeeper.lane";
     bed.fake.hold("s");
     bed.client.execute(retry, &[]).await.unwrap();
-    wait_until(LIMIT, "it is tried again", async || bed.fake.seen().deliveries.len() == 2).await;
+    wait_until(LIMIT, "it is tried again", async || {
+        bed.fake.seen().deliveries.len() == 2
+    })
+    .await;
     bed.fake.release("s");
     comes_to(&bed, 3, "delivered").await;
     assert_eq!(state(&bed, 1).await, "delivered");
     assert_eq!(worker.stop().await, Stopped::Clean);
 
     text(&bed.client, "s", "too late", None).await.unwrap();
-    close_session(&bed.client, "inbound", "s", None, false).await.unwrap();
+    close_session(&bed.client, "inbound", "s", None, false)
+        .await
+        .unwrap();
     assert_eq!(state(&bed, 4).await, "expired");
 }
 
@@ -115,11 +128,18 @@ async fn a_source_message_is_enqueued_once_whatever_became_of_the_first() {
     assert_eq!(send("s", "1").await, (1, true), "after its delivery");
 
     assert_eq!(send("s", "2").await, (2, false));
-    close_session(&bed.client, "inbound", "s", None, false).await.unwrap();
+    close_session(&bed.client, "inbound", "s", None, false)
+        .await
+        .unwrap();
     assert_eq!(state(&bed, 2).await, "expired");
     assert_eq!(send("s", "2").await, (2, true), "after its expiry");
-    let refused = text(&bed.client, "s", "hello", Some("3")).await.unwrap_err();
-    assert!(matches!(refused, AppendError::SessionClosed(_)), "{refused}");
+    let refused = text(&bed.client, "s", "hello", Some("3"))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(refused, AppendError::SessionClosed(_)),
+        "{refused}"
+    );
 
     // Of another origin it is another message, and so is each without an id.
     let elsewhere = NewInbound {
@@ -178,22 +198,119 @@ async fn what_is_no_message_is_refused_with_its_reason_and_the_largest_one_is_ta
     let url = format!("https://{longer}");
     let cases = [
         ("an origin is", NewInbound { origin: "", ..good }),
-        ("an origin is", NewInbound { origin: "Tele gram", ..good }),
-        ("an origin is", NewInbound { origin: "a:b", ..good }),
-        ("must have content", NewInbound { content: "", ..good }),
-        ("at most 1048576 bytes", NewInbound { content: &too_large, ..good }),
-        ("text, voice or file", NewInbound { message_type: "image", ..good }),
-        ("must have a payload", NewInbound { message_type: "voice", ..good }),
-        ("must have a payload", NewInbound { message_type: "file", payload: Some("[1]"), ..good }),
-        ("actor_id takes", NewInbound { actor_id: Some(&long), ..good }),
-        ("actor_name takes", NewInbound { actor_name: Some(&long), ..good }),
-        ("actor_avatar_url is", NewInbound { actor_avatar_url: Some("javascript:x"), ..good }),
-        ("actor_avatar_url is", NewInbound { actor_avatar_url: Some(&url), ..good }),
-        ("source_message_id takes", NewInbound { source_message_id: Some(""), ..good }),
-        ("source_message_id takes", NewInbound { source_message_id: Some(&long), ..good }),
-        ("source_channel_id takes", NewInbound { source_channel_id: Some(&long), ..good }),
-        ("session", NewInbound { session: "", ..good }),
-        ("headers", NewInbound { headers: Some("[]"), ..good }),
+        (
+            "an origin is",
+            NewInbound {
+                origin: "Tele gram",
+                ..good
+            },
+        ),
+        (
+            "an origin is",
+            NewInbound {
+                origin: "a:b",
+                ..good
+            },
+        ),
+        (
+            "must have content",
+            NewInbound {
+                content: "",
+                ..good
+            },
+        ),
+        (
+            "at most 1048576 bytes",
+            NewInbound {
+                content: &too_large,
+                ..good
+            },
+        ),
+        (
+            "text, voice or file",
+            NewInbound {
+                message_type: "image",
+                ..good
+            },
+        ),
+        (
+            "must have a payload",
+            NewInbound {
+                message_type: "voice",
+                ..good
+            },
+        ),
+        (
+            "must have a payload",
+            NewInbound {
+                message_type: "file",
+                payload: Some("[1]"),
+                ..good
+            },
+        ),
+        (
+            "actor_id takes",
+            NewInbound {
+                actor_id: Some(&long),
+                ..good
+            },
+        ),
+        (
+            "actor_name takes",
+            NewInbound {
+                actor_name: Some(&long),
+                ..good
+            },
+        ),
+        (
+            "actor_avatar_url is",
+            NewInbound {
+                actor_avatar_url: Some("javascript:x"),
+                ..good
+            },
+        ),
+        (
+            "actor_avatar_url is",
+            NewInbound {
+                actor_avatar_url: Some(&url),
+                ..good
+            },
+        ),
+        (
+            "source_message_id takes",
+            NewInbound {
+                source_message_id: Some(""),
+                ..good
+            },
+        ),
+        (
+            "source_message_id takes",
+            NewInbound {
+                source_message_id: Some(&long),
+                ..good
+            },
+        ),
+        (
+            "source_channel_id takes",
+            NewInbound {
+                source_channel_id: Some(&long),
+                ..good
+            },
+        ),
+        (
+            "session",
+            NewInbound {
+                session: "",
+                ..good
+            },
+        ),
+        (
+            "headers",
+            NewInbound {
+                headers: Some("[]"),
+                ..good
+            },
+        ),
     ];
     for (reason, message) in cases {
         let refused = enqueue_inbound(&bed.client, &message).await.unwrap_err();
@@ -205,10 +322,19 @@ async fn what_is_no_message_is_refused_with_its_reason_and_the_largest_one_is_ta
     }
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.event").await, 0);
 
-    let message = NewInbound { content: &largest, ..good };
+    let message = NewInbound {
+        content: &largest,
+        ..good
+    };
     enqueue_inbound(&bed.client, &message).await.unwrap();
     let kept = "SELECT content = repeat(chr(27), 1 << 20) FROM lanekeeper.inbound_message";
-    assert!(bed.client.query_one(kept, &[]).await.unwrap().get::<_, bool>(0));
+    assert!(
+        bed.client
+            .query_one(kept, &[])
+            .await
+            .unwrap()
+            .get::<_, bool>(0)
+    );
 }
 
 #[tokio::test]

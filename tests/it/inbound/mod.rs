@@ -1,5 +1,6 @@
 //! E: what people write to agents.
 
+pub mod hosts;
 mod messages;
 mod ways;
 

@@ -32,20 +32,42 @@ async fn a_platform_posts_messages_and_repeats_them_safely() {
     let first = post(&site, &token, "tg%2F5", message.as_str()).await;
     assert_eq!((first.status, &first.body["seq"]), (201, &json!(1)));
     let again = post(&site, &token, "tg%2F5", message.as_str()).await;
-    assert_eq!((again.status, &again.body["duplicate"]), (200, &json!(true)));
+    assert_eq!(
+        (again.status, &again.body["duplicate"]),
+        (200, &json!(true))
+    );
     assert_eq!(again.body["message_id"], first.body["message_id"]);
     let shown = "SELECT to_jsonb(m) FROM lanekeeper.inbound_message AS m";
     let client = crate::support::connect(&site.plant.url).await;
     let shown: Value = client.query_one(shown, &[]).await.unwrap().get(0);
-    let expected = ["tg/5", "telegram", "text", "héllo\u{1b}[201~\n", "77", "8812"];
-    let columns = ["session", "origin", "message_type", "content", "actor_id", "source_message_id"];
-    assert_eq!(columns.map(|column| shown[column].as_str().unwrap()), expected);
+    let expected = [
+        "tg/5",
+        "telegram",
+        "text",
+        "héllo\u{1b}[201~\n",
+        "77",
+        "8812",
+    ];
+    let columns = [
+        "session",
+        "origin",
+        "message_type",
+        "content",
+        "actor_id",
+        "source_message_id",
+    ];
+    assert_eq!(
+        columns.map(|column| shown[column].as_str().unwrap()),
+        expected
+    );
     assert_eq!(shown["payload"], json!({"n": 1.5}));
 
     let large = json!({"origin": "telegram", "content": "\u{1b}".repeat(1 << 20)}).to_string();
     assert_eq!(post(&site, &token, "s", large).await.status, 201);
     let too_large = json!({"origin": "telegram", "content": "x".repeat((1 << 20) + 1)}).to_string();
-    post(&site, &token, "s", too_large).await.assert_problem(422, "invalid");
+    post(&site, &token, "s", too_large)
+        .await
+        .assert_problem(422, "invalid");
     for bad in [
         "",
         "[]",
@@ -55,11 +77,17 @@ async fn a_platform_posts_messages_and_repeats_them_safely() {
         r#"{"origin":"telegram","content":"hi","session":"s"}"#,
         r#"{"origin":"telegram","content":"nul \u0000"}"#,
     ] {
-        post(&site, &token, "s", bad).await.assert_problem(422, "invalid");
+        post(&site, &token, "s", bad)
+            .await
+            .assert_problem(422, "invalid");
     }
     let not_json = r#"{"origin":"telegram","content":"hi","payload":{"a":"\u0000"}}"#;
-    post(&site, &token, "s", not_json).await.assert_problem(422, "nul_character");
-    let get = site.request(Method::GET, "/v1/inbound/s").bearer_auth(&token);
+    post(&site, &token, "s", not_json)
+        .await
+        .assert_problem(422, "nul_character");
+    let get = site
+        .request(Method::GET, "/v1/inbound/s")
+        .bearer_auth(&token);
     let get = Answer::of(get.send().await.unwrap()).await;
     get.assert_problem(405, "method_not_allowed");
     assert_eq!(site.logged_events().await, 2);
@@ -68,7 +96,9 @@ async fn a_platform_posts_messages_and_repeats_them_safely() {
     let database = [("DATABASE_URL", site.plant.url.as_str())];
     assert_eq!(run(&closed, &database, "").await.code, Some(0));
     let new = r#"{"origin":"telegram","content":"hi"}"#;
-    post(&site, &token, "s", new).await.assert_problem(409, "session_closed");
+    post(&site, &token, "s", new)
+        .await
+        .assert_problem(409, "session_closed");
     assert!(site.worker.stop().await.success());
 }
 
@@ -79,26 +109,61 @@ async fn a_person_sends_to_an_agent_from_the_command_line_with_and_without_a_dat
     let http = site.worker.http();
     let ways = [
         vec![("DATABASE_URL", site.plant.url.as_str())],
-        vec![("LANEKEEPER_URL", http.as_str()), ("LANEKEEPER_TOKEN", token.as_str())],
+        vec![
+            ("LANEKEEPER_URL", http.as_str()),
+            ("LANEKEEPER_TOKEN", token.as_str()),
+        ],
     ];
     for (at, way) in ways.iter().enumerate() {
         let session = format!("s{at}");
         let send = async |arguments: &[&str], input: &str| {
-            run(&[&["session", "send", &session], arguments].concat(), way, input).await
+            run(
+                &[&["session", "send", &session], arguments].concat(),
+                way,
+                input,
+            )
+            .await
         };
         let sent = send(&["-v are the tests green?"], "").await;
         assert_eq!(sent.code, Some(0), "{}", sent.stderr);
-        assert!(sent.stdout.starts_with("enqueued as seq 1, "), "{}", sent.stdout);
-        let named = ["--origin", "telegram", "--source-message-id", "9", "--actor-name", "Ada"];
-        let sent = send(&[&named[..], &["--output", "json"]].concat(), "two\nlines\n").await;
+        assert!(
+            sent.stdout.starts_with("enqueued as seq 1, "),
+            "{}",
+            sent.stdout
+        );
+        let named = [
+            "--origin",
+            "telegram",
+            "--source-message-id",
+            "9",
+            "--actor-name",
+            "Ada",
+        ];
+        let sent = send(
+            &[&named[..], &["--output", "json"]].concat(),
+            "two\nlines\n",
+        )
+        .await;
         let answer: Value = serde_json::from_str(&sent.stdout).unwrap();
-        assert_eq!((&answer["seq"], &answer["duplicate"]), (&json!(2), &json!(false)));
+        assert_eq!(
+            (&answer["seq"], &answer["duplicate"]),
+            (&json!(2), &json!(false))
+        );
         let again = send(&named, "two\nlines\n").await;
-        assert!(again.stdout.starts_with("duplicate of seq 2, "), "{}", again.stdout);
+        assert!(
+            again.stdout.starts_with("duplicate of seq 2, "),
+            "{}",
+            again.stdout
+        );
         let file = ["--type", "file", "--payload", r#"{"path":"/srv/a.pdf"}"#];
         assert_eq!(send(&file, "").await.code, Some(0));
         for (arguments, input, code, reason) in [
-            (&["--type", "image", "x"][..], "", 2, "possible values: text, voice, file"),
+            (
+                &["--type", "image", "x"][..],
+                "",
+                2,
+                "possible values: text, voice, file",
+            ),
             (&[], "", 1, "must have content"),
             (&["--type", "voice"], "", 1, "must have a payload"),
             (&["--payload", "nope", "x"], "", 1, "not JSON"),
@@ -106,7 +171,11 @@ async fn a_person_sends_to_an_agent_from_the_command_line_with_and_without_a_dat
         ] {
             let refused = send(arguments, input).await;
             assert_eq!(refused.code, Some(code), "{reason}: {}", refused.stderr);
-            assert!(refused.stderr.contains(reason), "{reason}: {}", refused.stderr);
+            assert!(
+                refused.stderr.contains(reason),
+                "{reason}: {}",
+                refused.stderr
+            );
         }
         let contents = "SELECT array_agg(content ORDER BY seq), array_agg(origin ORDER BY seq)
                         FROM lanekeeper.inbound_message WHERE session = $1";
