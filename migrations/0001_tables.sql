@@ -272,7 +272,8 @@ CREATE INDEX lane_by_subscription ON lanekeeper.lane (subscription_id);
 CREATE TABLE lanekeeper.host_route (
     route           int GENERATED ALWAYS AS IDENTITY (START WITH -1 INCREMENT BY -1 MINVALUE -2147483648 MAXVALUE -1) PRIMARY KEY,
     subscription_id int NOT NULL,
-    -- Empty: of sessions whose host is not known; every worker may take their lanes.
+    -- Empty: of sessions whose host is not known; every worker may take their lanes. A slash: of lanes that are on their way
+    -- to a host that has no route yet; no worker takes them.
     host            text NOT NULL,
     CONSTRAINT host_is_bounded CHECK (octet_length(host) <= 255),
     UNIQUE (subscription_id, host)

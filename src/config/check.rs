@@ -114,7 +114,7 @@ impl Check<'_> {
             self.refuse(
                 "worker.host_label",
                 format!("{label:?}"),
-                "must be 1 to 255 bytes without spaces; leave it away for the machine's name",
+                "must be 1 to 255 bytes without spaces and slashes; leave it away for the machine's name",
             );
         }
         if let Some(folder) = &retention.archive_dir
@@ -198,7 +198,7 @@ fn postgres_url(url: &Secret) -> Result<SslParameters, String> {
 
 /// As `lanekeeper.bind_session` takes it.
 fn is_host_label(label: &str) -> bool {
-    let is_plain = |c: char| !c.is_whitespace() && !c.is_control();
+    let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
     (1..=255).contains(&label.len()) && label.chars().all(is_plain)
 }
 

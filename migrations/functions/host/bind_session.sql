@@ -13,9 +13,9 @@ DECLARE
     v_stream_id int;
 BEGIN
     IF (octet_length(bind_session.session) BETWEEN 1 AND 512) IS NOT TRUE
-       OR octet_length(bind_session.host) NOT BETWEEN 1 AND 255 OR bind_session.host ~ '[[:cntrl:][:space:]]' THEN
+       OR NOT lanekeeper.is_host_label(bind_session.host) THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
-            MESSAGE = 'a session takes 1 to 512 bytes, and a host label 1 to 255 without spaces: nothing was changed';
+            MESSAGE = 'a session takes 1 to 512 bytes, and a host label 1 to 255 without spaces and slashes: nothing was changed';
     END IF;
     SELECT t.stream_id INTO v_stream_id FROM lanekeeper.stream AS t WHERE t.name = bind_session.stream;
     IF NOT FOUND THEN

@@ -61,6 +61,8 @@ BEGIN
             WHERE l.route < 0
             ORDER BY l.lane_id
         LOOP
+            -- Another change of the same session may have been before.
+            CONTINUE WHEN v_lane.lane_id = ANY (v_lanes);
             v_host := lanekeeper.host_of_session(v_lane.stream_id, v_change.session);
             CONTINUE WHEN EXISTS (
                 SELECT FROM lanekeeper.lane AS l JOIN lanekeeper.host_route AS r ON r.route = l.route

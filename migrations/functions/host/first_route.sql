@@ -1,5 +1,5 @@
--- The route of a new lane of a host-bound subscription: that of its session's host. Where that host has no route yet, or is
--- not known, the route of lanes without a host; in the first case finish_moving() is asked to move the lane. A route is
+-- The route of a new lane of a host-bound subscription: that of its session's host, or of lanes without a host. Where the
+-- host has no route yet, the one that no worker scans, `/`: finish_moving() makes a route and moves the lane to it. It is
 -- not made here: whoever makes the same one would wait for this transaction, which is a producer's and may stay open.
 -- Index: host_route's unique key. Rows: one.
 CREATE OR REPLACE FUNCTION lanekeeper.first_route(p_subscription_id int, p_session_id bigint) RETURNS int
@@ -20,7 +20,7 @@ BEGIN
         INSERT INTO lanekeeper.host_change (session) VALUES (v_session);
         -- `apply` made it with the subscription.
         SELECT r.route INTO STRICT v_route FROM lanekeeper.host_route AS r
-        WHERE r.subscription_id = p_subscription_id AND r.host = '';
+        WHERE r.subscription_id = p_subscription_id AND r.host = '/';
     END IF;
     RETURN v_route;
 END

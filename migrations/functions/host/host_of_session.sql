@@ -7,11 +7,11 @@ AS $$
 BEGIN
     RETURN coalesce(
         (SELECT b.host FROM lanekeeper.session_host AS b WHERE b.stream_id = p_stream_id AND b.session = p_session),
-        (SELECT left(a.host, 255)
+        (SELECT a.host
          FROM lanekeeper.stream AS t
          JOIN lanekeeper.session AS n ON n.stream_id = t.stream_id AND n.name = p_session
          JOIN lanekeeper.agent_session AS a ON a.session_id = n.session_id
-         WHERE t.name = 'hooks'),
+         WHERE t.name = 'hooks' AND lanekeeper.is_host_label(a.host)),
         '');
 END
 $$;

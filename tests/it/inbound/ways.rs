@@ -188,3 +188,74 @@ async fn a_person_sends_to_an_agent_from_the_command_line_with_and_without_a_dat
     }
     assert!(site.worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_binds_a_session_to_a_host_by_command_and_over_http() {
+    let site = Site::open(&[]).await;
+    let operator = site.token(&["console", "--scope", "operate"]).await;
+    let producer = site.token(&["ci", "--scope", "produce"]).await;
+    let bind = async |token: &str, stream: &str, body: &str| {
+        let path = format!("/v1/sessions/{stream}/a%2Fb/bind");
+        let request = site.request(Method::POST, &path).bearer_auth(token);
+        Answer::of(request.body(body.to_owned()).send().await.unwrap()).await
+    };
+    let to_one = r#"{"host":"one"}"#;
+    let refused = bind(&producer, "inbound", to_one).await;
+    refused.assert_problem(403, "forbidden");
+    for changed in [true, false] {
+        let bound = bind(&operator, "inbound", to_one).await;
+        assert_eq!(
+            (bound.status, bound.body),
+            (200, json!({"changed": changed}))
+        );
+    }
+    for bad in [
+        "",
+        "[]",
+        "{}",
+        r#"{"host":1}"#,
+        r#"{"host":"a b"}"#,
+        r#"{"host":"x","y":1}"#,
+    ] {
+        let refused = bind(&operator, "inbound", bad).await;
+        refused.assert_problem(422, "invalid");
+    }
+    let refused = bind(&operator, "none", to_one).await;
+    refused.assert_problem(404, "unknown_stream");
+    let unbound = bind(&operator, "inbound", r#"{"host":null}"#).await;
+    assert_eq!(unbound.body, json!({"changed": true}));
+
+    let database = [("DATABASE_URL", site.plant.url.as_str())];
+    let session = ["session", "bind", "inbound", "a/b"];
+    for (arguments, said) in [
+        (&["two"][..], "inbound/a/b: bound to two\n"),
+        (&["two"], "inbound/a/b: as it was\n"),
+        (
+            &["--registry"],
+            "inbound/a/b: bound to the host of the agent registry\n",
+        ),
+    ] {
+        let ran = run(&[&session, arguments].concat(), &database, "").await;
+        assert_eq!(
+            (ran.code, ran.stdout.as_str()),
+            (Some(0), said),
+            "{}",
+            ran.stderr
+        );
+    }
+    let json = [&session[..], &["three", "--output", "json"]].concat();
+    let ran = run(&json, &database, "").await;
+    let bound: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = json!({"stream": "inbound", "session": "a/b", "host": "three", "changed": true});
+    assert_eq!(bound, expected);
+    for (arguments, code, reason) in [
+        (&[][..], 2, "<HOST>"),
+        (&["a b"], 1, "without spaces"),
+        (&["a", "--registry"], 2, "cannot be used with"),
+    ] {
+        let ran = run(&[&session, arguments].concat(), &database, "").await;
+        assert_eq!(ran.code, Some(code), "{}", ran.stderr);
+        assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+    }
+    assert!(site.worker.stop().await.success());
+}
