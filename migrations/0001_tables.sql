@@ -81,10 +81,11 @@ CREATE TABLE lanekeeper.stream (
 -- most 10 attempts.
 INSERT INTO lanekeeper.stream (name, max_payload_bytes, fan_out, critical, retry_schedule_ms, max_attempts)
 VALUES
+    -- `user_input` is what was typed into the agent's terminal: see functions/terminal/announce_input.sql.
     -- `session_end` is for the agent registry: it comes after the end of the turn, or in its place.
     ('hooks', 8388608,
-     '{session_start,user_prompt_submit,agent_stop,notification,error}',
-     '{session_start,user_prompt_submit,agent_stop,session_end,notification,error}',
+     '{session_start,user_prompt_submit,user_input,agent_stop,notification,error}',
+     '{session_start,user_prompt_submit,user_input,agent_stop,session_end,notification,error}',
      '{1000,2000,4000,8000,16000,32000,60000}', 0),
     -- A content of 1 MiB has six times as many bytes in JSON where all of them are control characters.
     ('inbound', 8388608, NULL, NULL, '{5000,10000,20000,40000,80000,160000,300000}', 0),
@@ -573,6 +574,10 @@ CREATE TABLE lanekeeper.agent_session (
     turn_ended_at     timestamptz,
     -- The native event that ended it.
     turn_ended_by     text,
+    -- What was last typed into its terminal, and where that came from.
+    last_input        text,
+    last_input_origin text,
+    last_input_at     timestamptz,
     CONSTRAINT turn_state_is_known CHECK (turn_state IN ('idle', 'running')),
     CONSTRAINT running_turn_has_not_ended CHECK (turn_state = 'idle' OR (turn_ended_at IS NULL AND turn_started_at IS NOT NULL)),
     CONSTRAINT ended_iff_by CHECK ((turn_ended_at IS NULL) = (turn_ended_by IS NULL)),
@@ -585,6 +590,23 @@ CREATE TABLE lanekeeper.agent_session (
 
 CREATE INDEX agent_session_by_cli ON lanekeeper.agent_session (cli, session_id);
 CREATE INDEX agent_session_running ON lanekeeper.agent_session (session_id) WHERE turn_state = 'running';
+
+-- Messages that were typed into the terminals of agents, or were about to be: what was typed once is never typed again.
+-- Goes with its age, as outcomes do.
+CREATE TABLE lanekeeper.terminal_input (
+    message_id   uuid NOT NULL,
+    -- The subscription's name.
+    subscription text NOT NULL,
+    -- pasting: on record before the paste. entered: Enter was sent. confirmed: the agent reported a prompt then.
+    -- unconfirmed: it did not, or nobody knows whether Enter was sent.
+    stage        text NOT NULL,
+    -- The agent session's newest event before the paste.
+    hooks_seq    bigint NOT NULL,
+    begun_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT stage_of_input_is_known CHECK (stage IN ('pasting', 'entered', 'confirmed', 'unconfirmed')),
+    PRIMARY KEY (message_id, subscription)
+);
+CREATE INDEX terminal_input_by_age ON lanekeeper.terminal_input (begun_at);
 
 -- An `apply` that changed which events of a stream are delivered: see functions/change/finish_changes.sql.
 CREATE TABLE lanekeeper.stream_change (

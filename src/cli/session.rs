@@ -8,6 +8,7 @@ use lanekeeper_postgres::operate::LaneAction;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use serde::Serialize;
 
+mod attach;
 mod bind;
 mod close;
 mod registry;
@@ -34,6 +35,7 @@ enum Command {
     Close(close::CloseArgs),
     Reopen(close::ReopenArgs),
     Bind(bind::BindArgs),
+    Attach(attach::AttachArgs),
     // By far the largest.
     Send(Box<send::SendArgs>),
 }
@@ -127,6 +129,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Command::Close(args) => close::close(args, config).await,
         Command::Reopen(args) => close::reopen(args, config).await,
         Command::Bind(args) => bind::bind(args, config).await,
+        Command::Attach(args) => attach::attach(args).await,
         Command::Send(args) => send::send(*args, config).await,
     }
 }

@@ -20,8 +20,10 @@ use lanekeeper_adapters::Environment;
 use lanekeeper_config::{Config, RetentionConfig, WorkerConfig};
 use lanekeeper_core::memory::Memory;
 use lanekeeper_core::subscription::built_in;
+use lanekeeper_core::terminal::Terminals;
 use lanekeeper_engine::{
-    Destination, DestinationSource, SentMessages, Stopped, Worker, WorkerSettings, host_name,
+    Destination, DestinationSource, SentMessages, Stopped, TerminalInputs, Worker, WorkerSettings,
+    host_name,
 };
 use lanekeeper_http as http;
 use lanekeeper_http::access::Access;
@@ -162,9 +164,13 @@ impl Serving {
         let database_of_requests = database.with(http::events::bound_waits);
         let sent_messages = Arc::new(SentMessages::default());
         let environment = Environment::of_process(config.worker.allow_private_targets.clone());
+        let terminal_inputs = Arc::new(TerminalInputs::default());
         let adapters = Adapters {
-            environment: environment.with_memory(Arc::clone(&sent_messages) as Arc<dyn Memory>),
+            environment: environment
+                .with_memory(Arc::clone(&sent_messages) as Arc<dyn Memory>)
+                .with_terminals(Arc::clone(&terminal_inputs) as Arc<dyn Terminals>),
             sent_messages,
+            terminal_inputs,
         };
         let registry_on = database.clone();
         let settings = WorkerSettings {
@@ -274,11 +280,13 @@ struct AbandonedError {
 struct Adapters {
     environment: Environment,
     sent_messages: Arc<SentMessages>,
+    terminal_inputs: Arc<TerminalInputs>,
 }
 
 impl DestinationSource for Adapters {
     fn connected(&self, pool: &Pool) {
         self.sent_messages.connect(pool);
+        self.terminal_inputs.connect(pool);
     }
 
     fn build(

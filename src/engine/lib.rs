@@ -38,6 +38,7 @@ mod worker;
 pub use claiming::rate_control::most_waiting;
 pub use delivering::handler::{Destination, Handler, HandlerError};
 pub use delivering::sent_messages::SentMessages;
+pub use delivering::terminal_inputs::TerminalInputs;
 pub use maintenance::archive::FolderError;
 pub use peers::control::DestinationSource;
 pub use peers::lock_table::lanes_each;

@@ -40,6 +40,7 @@ pub mod sent_message;
 pub mod settle;
 pub mod sqlstate;
 pub mod subscription;
+pub mod terminal;
 pub mod tls;
 pub mod token;
 pub mod worker;

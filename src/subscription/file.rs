@@ -214,7 +214,16 @@ impl<'t> Reader<'t> {
         }
         let ack_timeout = section.take("ack_timeout", value::duration);
         let window = section.take("window", value::whole(1..=50));
-        let host_bound = section.take("host_bound", value::flag);
+        let is_of_host = adapter
+            .as_deref()
+            .is_some_and(lanekeeper_adapters::is_of_host);
+        let host_bound = section
+            .take("host_bound", value::flag)
+            .unwrap_or(is_of_host);
+        if is_of_host && !host_bound {
+            section
+                .refuse_whole("this adapter reaches only its worker's host: leave host_bound away");
+        }
         let limits = limit::take(&mut section);
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
@@ -235,7 +244,7 @@ impl<'t> Reader<'t> {
             ack: ack.unwrap_or_default(),
             ack_timeout: ack_timeout.unwrap_or(Duration::from_secs(30)),
             window: window.unwrap_or(1),
-            host_bound: host_bound.unwrap_or(false),
+            host_bound,
             limits,
             settings: settings?,
         })

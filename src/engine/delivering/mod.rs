@@ -43,6 +43,7 @@ pub mod handler_lane;
 pub mod progress;
 pub mod retry;
 pub mod sent_messages;
+pub mod terminal_inputs;
 
 use std::sync::Arc;
 

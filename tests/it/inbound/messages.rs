@@ -56,7 +56,7 @@ async fn a_message_is_shown_with_all_its_fields() {
         "actor_id": "77", "actor_name": "Ada", "actor_avatar_url": "https://example.com/ada.png",
         "source_message_id": "8812", "source_channel_id": "-100",
         "subscription": "out", "state": "pending", "message_state": "pending", "attempts": 0,
-        "error": null, "settled_at": null,
+        "error": null, "settled_at": null, "typed": null,
     });
     assert_eq!(shown, expected);
     let stored = "SELECT event_type = 'file' AND headers = '{\"h\":\"v\"}' FROM lanekeeper.event";
