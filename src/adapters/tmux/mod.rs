@@ -12,7 +12,7 @@
 //!
 //! | failure | what happens |
 //! |---|---|
-//! | no pane, a dead one, one that somebody scrolls in, no server, no tmux | retry; nothing was typed |
+//! | no pane, a dead one, one that somebody scrolls in, one in which a shell runs, no server, no tmux | retry; nothing was typed |
 //! | the agent does not report its start within `start_timeout` | retry; nothing was typed |
 //! | the worker is killed between the first mark and Enter | unconfirmed; the text is never typed again |
 //! | tmux does not answer the paste or Enter | unconfirmed, unless the agent reports a prompt |
@@ -49,6 +49,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(15);
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at what the agent's hooks have reported.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Programs that would carry out what is typed. An agent that was started from one leaves its pane to it.
+const SHELLS: [&str; 12] = [
+    "ash", "bash", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "sh", "tcsh", "zsh",
+];
 /// Somebody scrolls in the pane.
 const SCROLLING: Duration = Duration::from_secs(2);
 
@@ -62,6 +66,8 @@ struct Settings {
     adopt: Option<Vec<String>>,
     /// Whether the agent's hooks are wired: without them nothing is awaited and nothing confirmed.
     hooks: Option<bool>,
+    /// Whether messages are typed into a pane in which a shell runs.
+    into_shells: Option<bool>,
     enter_delay_ms: Option<u64>,
     start_timeout_ms: Option<u64>,
     confirm_timeout_ms: Option<u64>,
@@ -74,6 +80,7 @@ pub struct Tmux {
     server: Server,
     adopt: Option<Vec<String>>,
     hooks: bool,
+    into_shells: bool,
     enter_delay: Duration,
     start_timeout: Duration,
     confirm_timeout: Duration,
@@ -95,6 +102,7 @@ impl Tmux {
             server,
             adopt: given.adopt,
             hooks: given.hooks.unwrap_or(true),
+            into_shells: given.into_shells.unwrap_or(false),
             enter_delay: millis(given.enter_delay_ms, ENTER_DELAY),
             start_timeout: millis(given.start_timeout_ms, START_TIMEOUT),
             confirm_timeout: millis(given.confirm_timeout_ms, CONFIRM_TIMEOUT),
@@ -212,6 +220,15 @@ impl Tmux {
         }
         if self.hooks && !known.is_live {
             self.started(input).await?;
+        }
+        // Last of all: the agent may have ended meanwhile.
+        let program = self.server.program_in(&pane.id).await?;
+        if !self.into_shells && SHELLS.contains(&program.trim_start_matches('-')) {
+            let reason = format!(
+                "a shell ({program}) runs in the pane of {session:?}: the agent has ended, and the shell would carry out \
+                 what is typed"
+            );
+            return Err(Obstacle::Retry(reason));
         }
         Ok(pane)
     }

@@ -166,6 +166,19 @@ impl Server {
         Ok(choose(&listed, session))
     }
 
+    /// The program that has a pane's terminal.
+    pub async fn program_in(&self, pane: &str) -> Result<String, TmuxError> {
+        let show = [
+            "display-message",
+            "-p",
+            "-t",
+            pane,
+            "#{pane_current_command}",
+        ];
+        let said = self.run(&show, None).await?;
+        Ok(said.trim().to_owned())
+    }
+
     /// Makes a pane that of a session.
     pub async fn name_pane(&self, pane: &str, session: &str) -> Result<(), TmuxError> {
         let set = ["set-option", "-p", "-t", pane, SESSION_OPTION, session];

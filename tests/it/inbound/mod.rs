@@ -2,6 +2,8 @@
 
 pub mod hosts;
 mod messages;
+mod terminal;
+mod tmux;
 mod ways;
 
 use lanekeeper_postgres::append::{AppendError, Enqueued};
