@@ -317,7 +317,13 @@ impl Scene {
     async fn hook(&self, name: &str) {
         let payload = json!({"hook_event_name": name, "session_id": "s", "cwd": "/", "source": "startup",
                              "prompt": "hello"});
-        let variables = [self.database()[0], ("LANEKEEPER_HOOK__TIMEOUT_MS", "10000")];
+        let spool = self.terminal.path("spool");
+        let variables = [
+            self.database()[0],
+            // Enough for a loaded machine.
+            ("LANEKEEPER_HOOK__TIMEOUT_MS", "10000"),
+            ("LANEKEEPER_SPOOL__DIR", spool.to_str().unwrap()),
+        ];
         let hook = ["hook", "--cli", "claude-code"];
         let ran = run(&hook, &variables, &payload.to_string()).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
