@@ -14,6 +14,20 @@ use crate::excerpt;
 
 /// The option of a pane that names the session of the agent in it.
 pub const SESSION_OPTION: &str = "@lanekeeper_session";
+/// What tmux and the programs that it starts get of the worker's variables.
+const VARIABLES: [&str; 11] = [
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMUX_TMPDIR",
+    "TZ",
+    "USER",
+];
 /// The first with options of panes.
 const OLDEST: (u32, u32) = (3, 1);
 const QUOTED_CHARS: usize = 300;
@@ -99,9 +113,14 @@ impl Server {
         let has_input = input.is_some();
         command
             .args(arguments)
-            // A worker that was started in a pane is a client of that server otherwise.
-            .env_remove("TMUX")
-            .env_remove("TMUX_PANE")
+            // What starts a server gives it its variables, and through it all panes: the worker's hold secrets. And a
+            // worker that was started in a pane would be a client of that server.
+            .env_clear()
+            .envs(
+                VARIABLES
+                    .into_iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
             .stdin(if has_input {
                 Stdio::piped()
             } else {

@@ -203,8 +203,11 @@ async fn nothing_is_typed_where_there_is_no_pane_to_type_into_and_the_reason_is_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_without_a_pane_is_brought_into_one_and_typed_into_when_it_has_started() {
     let terminal = Terminal::new();
-    // A server must be there that reads no configuration of the machine's.
-    terminal.start("other").await;
+    // A server that reads no configuration of the machine's, and that the adapter starts.
+    let tmux = terminal.path("tmux");
+    std::fs::write(&tmux, "#!/bin/sh\nexec tmux -f /dev/null \"$@\"\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&tmux, mode).unwrap();
     let folder = terminal.path("with space");
     std::fs::create_dir(&folder).unwrap();
     let record = record(Known {
@@ -215,11 +218,12 @@ async fn an_agent_without_a_pane_is_brought_into_one_and_typed_into_when_it_has_
     let mut adopt = terminal.agent("a");
     adopt[2] = adopt[2].replace(
         "exec cat",
-        "printf '%s %s\\n' \"$PWD\" \"$2\" > \"$1.said\"; exec cat",
+        "printf '%s %s\\n' \"$PWD\" \"$2\" > \"$1.said\"; env > \"$1.env\"; exec cat",
     );
     adopt.push("id;$(x)={native_session_id}".to_owned());
     // The agent may not read before it has set up its terminal.
-    let settings = json!({"socket": terminal.socket(), "adopt": adopt, "enter_delay_ms": 500});
+    let settings = json!({"tmux": tmux.to_str().unwrap(), "socket": terminal.socket(), "adopt": adopt,
+                          "enter_delay_ms": 500});
     let verdict = deliver(&record, settings.clone(), json!({"content": "hello"})).await;
     assert_eq!(verdict, Verdict::Accepted);
     wait_until(LIMIT, "it is typed", async || {
@@ -232,6 +236,12 @@ async fn an_agent_without_a_pane_is_brought_into_one_and_typed_into_when_it_has_
         said,
         "its folder, and one argument that no shell read"
     );
+    let variables = terminal.typed("a.env");
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    assert!(
+        variables.contains("PATH=") && !variables.contains("CARGO_MANIFEST_DIR="),
+        "none of the worker's secrets: {variables}"
+    );
     let option = ["show-options", "-pv", "-t", "=lk-s:", "@lanekeeper_session"];
     assert_eq!(terminal.tmux(&option), "s");
 
@@ -242,7 +252,7 @@ async fn an_agent_without_a_pane_is_brought_into_one_and_typed_into_when_it_has_
         terminal.typed("a").contains("again")
     })
     .await;
-    let hostile = json!({"socket": terminal.socket(), "adopt": ["true", "{native_session_id}"]});
+    let hostile = json!({"tmux": tmux.to_str().unwrap(), "socket": terminal.socket(), "adopt": ["true", "{native_session_id}"]});
     terminal.tmux(&["kill-session", "-t", "=lk-s"]);
     *record.known.lock().unwrap() = Known {
         native_session_id: Some("--dangerously".to_owned()),
