@@ -33,13 +33,13 @@ package: build ## A Debian package of the release build, in target/package
 	scripts/package-deb.sh '$(TARGET)/release/lanekeeper' '$(TARGET)/package'
 
 test: lint deploy deny ## Everything that CI checks
-	scripts/install-requirements.sh pgbouncer redis faketime node
+	scripts/install-requirements.sh pgbouncer redis faketime node tmux
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)
 
 matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
-	scripts/install-requirements.sh pgbouncer redis faketime node
+	scripts/install-requirements.sh pgbouncer redis faketime node tmux
 	$(CARGO) build --locked $(FEATURES)
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh

@@ -84,12 +84,14 @@ CREATE TABLE lanekeeper.stream (
 -- most 10 attempts.
 INSERT INTO lanekeeper.stream (name, max_payload_bytes, fan_out, critical, retry_schedule_ms, max_attempts)
 VALUES
+    -- `user_input` is what was typed into the agent's terminal: see functions/terminal/announce_input.sql.
     -- `session_end` is for the agent registry: it comes after the end of the turn, or in its place.
     ('hooks', 8388608,
-     '{session_start,user_prompt_submit,agent_stop,notification,error}',
-     '{session_start,user_prompt_submit,agent_stop,session_end,notification,error}',
+     '{session_start,user_prompt_submit,user_input,agent_stop,notification,error}',
+     '{session_start,user_prompt_submit,user_input,agent_stop,session_end,notification,error}',
      '{1000,2000,4000,8000,16000,32000,60000}', 0),
-    ('inbound', 1048576, NULL, NULL, '{5000,10000,20000,40000,80000,160000,300000}', 0),
+    -- A content of 1 MiB has six times as many bytes in JSON where all of them are control characters.
+    ('inbound', 8388608, NULL, NULL, '{5000,10000,20000,40000,80000,160000,300000}', 0),
     ('messages', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 10),
     ('runs', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('documents', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
@@ -125,6 +127,8 @@ CREATE TABLE lanekeeper.subscription (
     ack_timeout_ms  int NOT NULL DEFAULT 30000,
     -- How many events of a lane may wait for their acknowledgements at once.
     ack_window      int NOT NULL DEFAULT 1,
+    -- Whether its lanes belong to the hosts of their sessions: see host_route. Never changed: lanes hang on it.
+    host_bound      boolean NOT NULL DEFAULT false,
     paused_at       timestamptz,
     pause_reason    text,
     -- Removed by `apply --prune`: its lanes stay for the record and get no more ready entries, and
@@ -307,7 +311,7 @@ CREATE TABLE lanekeeper.lane (
     lane_id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_id      bigint NOT NULL,
     subscription_id int NOT NULL,
-    -- Which ready entries are scanned together: the subscription.
+    -- Which ready entries are scanned together: the subscription's id, or a route of host_route, which is below zero.
     route           int NOT NULL,
     -- Whether every event may wake the lane. True where its subscription had no filter when the lane was made, and never
     -- set again; `apply` takes it away where a filter changes. See functions/append/enqueue.sql.
@@ -315,6 +319,41 @@ CREATE TABLE lanekeeper.lane (
     UNIQUE (session_id, subscription_id)
 );
 CREATE INDEX lane_by_subscription ON lanekeeper.lane (subscription_id);
+
+-- Routes of subscriptions whose lanes belong to hosts. A worker scans those of its own host and those without one, so what
+-- waits for other hosts costs it nothing. All ids are below zero: those of other lanes are their subscriptions'.
+CREATE TABLE lanekeeper.host_route (
+    route           int GENERATED ALWAYS AS IDENTITY (START WITH -1 INCREMENT BY -1 MINVALUE -2147483648 MAXVALUE -1) PRIMARY KEY,
+    subscription_id int NOT NULL,
+    -- Empty: of sessions whose host is not known; every worker may take their lanes. A slash: of lanes that are on their way
+    -- to a host that has no route yet; no worker takes them.
+    host            text NOT NULL,
+    CONSTRAINT host_is_bounded CHECK (octet_length(host) <= 255),
+    UNIQUE (subscription_id, host)
+);
+
+-- The hosts that operators bound sessions to. They stand over those of the agent registry.
+CREATE TABLE lanekeeper.session_host (
+    stream_id int NOT NULL,
+    session   text NOT NULL,
+    host      text NOT NULL,
+    bound_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT host_is_a_label CHECK (octet_length(host) BETWEEN 1 AND 255),
+    PRIMARY KEY (stream_id, session)
+);
+
+-- Sessions whose host may have changed: their lanes are to be moved to its routes. See functions/host/finish_moving.sql.
+CREATE TABLE lanekeeper.host_change (
+    change_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Its name, in whatever stream it is.
+    session    text NOT NULL,
+    xact       xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    -- Every snapshot sees the change, and what was written by an older one is written by a transaction before this one.
+    barrier    xid8,
+    changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    look_at    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX host_change_by_look ON lanekeeper.host_change (look_at);
 
 -- A lane's state is its newest version. Every change is a compare-and-set on version + step (I5): see
 -- functions/settle/settle.sql.
@@ -557,7 +596,7 @@ CREATE TABLE lanekeeper.operation (
     session_id      bigint,
     CONSTRAINT action_is_known CHECK (action IN (
         'retry', 'skip', 'park', 'unpark', 'pause', 'resume', 'drop_dead_letter', 'requeue_dead_letter', 'close', 'drain',
-        'reopen'))
+        'reopen', 'bind', 'unbind'))
 );
 
 -- The agent sessions of the stream `hooks`: what the events of a session tell about it. Written by the built-in
@@ -596,6 +635,10 @@ CREATE TABLE lanekeeper.agent_session (
     turn_ended_at     timestamptz,
     -- The native event that ended it.
     turn_ended_by     text,
+    -- What was last typed into its terminal, and where that came from.
+    last_input        text,
+    last_input_origin text,
+    last_input_at     timestamptz,
     CONSTRAINT turn_state_is_known CHECK (turn_state IN ('idle', 'running')),
     CONSTRAINT running_turn_has_not_ended CHECK (turn_state = 'idle' OR (turn_ended_at IS NULL AND turn_started_at IS NOT NULL)),
     CONSTRAINT ended_iff_by CHECK ((turn_ended_at IS NULL) = (turn_ended_by IS NULL)),
@@ -608,6 +651,23 @@ CREATE TABLE lanekeeper.agent_session (
 
 CREATE INDEX agent_session_by_cli ON lanekeeper.agent_session (cli, session_id);
 CREATE INDEX agent_session_running ON lanekeeper.agent_session (session_id) WHERE turn_state = 'running';
+
+-- Messages that were typed into the terminals of agents, or were about to be: what was typed once is never typed again.
+-- Goes with its age, as outcomes do.
+CREATE TABLE lanekeeper.terminal_input (
+    message_id   uuid NOT NULL,
+    -- The subscription's name.
+    subscription text NOT NULL,
+    -- pasting: on record before the paste. entered: Enter was sent. confirmed: the agent reported a prompt then.
+    -- unconfirmed: it did not, or nobody knows whether Enter was sent.
+    stage        text NOT NULL,
+    -- The agent session's newest event before the paste.
+    hooks_seq    bigint NOT NULL,
+    begun_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT stage_of_input_is_known CHECK (stage IN ('pasting', 'entered', 'confirmed', 'unconfirmed')),
+    PRIMARY KEY (message_id, subscription)
+);
+CREATE INDEX terminal_input_by_age ON lanekeeper.terminal_input (begun_at);
 
 -- An `apply` that changed which events of a stream are delivered: see functions/change/finish_changes.sql.
 CREATE TABLE lanekeeper.stream_change (

@@ -112,6 +112,12 @@ require_redis() {
     command -v redis-server >/dev/null || fail "redis-server is not on the PATH: see https://redis.io/docs/latest/operate/oss_and_stack/install/"
 }
 
+# The tests of the adapter `tmux` start servers of their own.
+require_tmux() {
+    command -v tmux >/dev/null || install tmux tmux tmux tmux
+    command -v tmux >/dev/null || fail "tmux is not on the PATH: install it, 3.1 or later"
+}
+
 # Only the runs in which a clock jumps need it; without it theirs does not.
 require_faketime() {
     for library in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1; do

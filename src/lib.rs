@@ -9,6 +9,7 @@
 //! | append events, in a transaction of one's own | [`append`] |
 //! | append from many tasks at once | [`append::Appender`] |
 //! | write a document and its event, in a transaction of one's own | [`document`] |
+//! | append what a person wrote to an agent | [`inbound`] |
 //! | close a session, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
@@ -24,6 +25,11 @@ pub mod append {
     pub use lanekeeper_postgres::appender::{Appender, AppenderError};
 }
 
+/// What people write to agents: appending it to the stream `inbound`.
+pub mod inbound {
+    pub use lanekeeper_postgres::inbound::{MessageType, NewInbound, enqueue_inbound};
+}
+
 /// Acknowledging messages, in a transaction of the consumer's own.
 pub mod ack {
     pub use lanekeeper_postgres::sent::{Acked, ack_many};
@@ -37,9 +43,10 @@ pub mod document {
     };
 }
 
-/// Closing sessions, and reopening them.
+/// Closing sessions, reopening them, and saying on which host they live.
 pub mod session {
     pub use lanekeeper_postgres::closing::{close_session, reopen_session};
+    pub use lanekeeper_postgres::host_route::bind_session;
 }
 
 /// Appending events to Postgres or over a worker's HTTP API, within a deadline.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lanekeeper_core::memory::{Memory, ProcessMemory};
 use lanekeeper_core::network::PrivateTargets;
+use lanekeeper_core::terminal::{NoTerminals, Terminals};
 use thiserror::Error;
 
 use super::file_system;
@@ -20,6 +21,7 @@ pub struct Environment {
     pub allow_private_targets: PrivateTargets,
     variables: Arc<Variables>,
     memory: Arc<dyn Memory>,
+    terminals: Arc<dyn Terminals>,
     /// The files that secrets were read from, by all copies.
     marks: Arc<Mutex<Vec<Mark>>>,
 }
@@ -91,6 +93,7 @@ impl Environment {
             allow_private_targets: allow_private_targets.into(),
             variables: Arc::new(Variables::Process),
             memory: Arc::new(ProcessMemory::default()),
+            terminals: Arc::new(NoTerminals),
             marks: Arc::default(),
         }
     }
@@ -105,6 +108,7 @@ impl Environment {
             allow_private_targets: allow_private_targets.into(),
             variables: Arc::new(Variables::Given(variables.collect())),
             memory: Arc::new(ProcessMemory::default()),
+            terminals: Arc::new(NoTerminals),
             marks: Arc::default(),
         }
     }
@@ -114,6 +118,13 @@ impl Environment {
     #[must_use]
     pub fn with_memory(mut self, memory: Arc<dyn Memory>) -> Self {
         self.memory = memory;
+        self
+    }
+
+    /// Has adapters that type into terminals keep their record there. Without it they type nothing.
+    #[must_use]
+    pub fn with_terminals(mut self, terminals: Arc<dyn Terminals>) -> Self {
+        self.terminals = terminals;
         self
     }
 
@@ -129,6 +140,10 @@ impl Environment {
     pub(super) fn marks(&self) -> Vec<Mark> {
         let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         marks.clone()
+    }
+
+    pub(super) fn terminals(&self) -> Arc<dyn Terminals> {
+        Arc::clone(&self.terminals)
     }
 
     pub(super) fn memory(&self) -> Arc<dyn Memory> {

@@ -26,14 +26,16 @@ mod slack;
 mod stdout;
 mod target;
 mod telegram;
+mod tmux;
 mod webhook;
 
 pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
-pub use registry::{KINDS, acknowledges, check, platform_rates, shows_progress};
+pub use registry::{KINDS, acknowledges, check, is_of_host, platform_rates, shows_progress};
 pub use reload::build;
 pub use settings::SettingsError;
 pub use signature::{KeyError, RandomError, Signer};
 pub use stdout::{LineWriter, Stdout};
+pub use tmux::{SESSION_OPTION, Server as TmuxServer, Tmux, TmuxError};
 pub use webhook::{Attempt, Webhook};

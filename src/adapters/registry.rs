@@ -6,8 +6,8 @@ use lanekeeper_core::adapter::Adapter;
 use serde_json::Value;
 
 use super::{
-    Environment, Exec, PlatformRate, SettingsError, Stdout, Webhook, discord, redis_stream, slack,
-    telegram,
+    Environment, Exec, PlatformRate, SettingsError, Stdout, Tmux, Webhook, discord, redis_stream,
+    slack, telegram,
 };
 
 /// What a subscription's `adapter` may name.
@@ -18,6 +18,7 @@ pub const KINDS: &[&str] = &[
     "slack",
     "stdout",
     "telegram",
+    "tmux",
     "webhook",
 ];
 
@@ -35,6 +36,7 @@ pub(super) fn build_once(
         "slack" => Arc::new(slack::build(subscription, settings, environment)?),
         "stdout" => Arc::new(Stdout::build(subscription, settings)?),
         "telegram" => Arc::new(telegram::build(subscription, settings, environment)?),
+        "tmux" => Arc::new(Tmux::build(settings, environment)?),
         "webhook" => Arc::new(Webhook::build(subscription, settings, environment)?),
         _ => return Err(unknown(kind)),
     })
@@ -44,6 +46,11 @@ pub(super) fn build_once(
 /// newest.
 pub fn shows_progress(kind: &str) -> bool {
     matches!(kind, "discord" | "slack" | "telegram")
+}
+
+/// Whether the adapter reaches only what is on the worker's own host: its subscriptions are host-bound.
+pub fn is_of_host(kind: &str) -> bool {
+    kind == "tmux"
 }
 
 /// Whether the adapter's destinations can acknowledge in their answers.
@@ -72,6 +79,7 @@ pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
         "slack" => slack::check(settings),
         "stdout" => Stdout::check(settings),
         "telegram" => telegram::check(settings),
+        "tmux" => Tmux::check(settings),
         "webhook" => Webhook::check(settings),
         _ => Err(unknown(kind)),
     }
@@ -112,13 +120,14 @@ mod tests {
             ack: Acknowledge::None,
             ack_timeout: Duration::ZERO,
             ack_window: 1,
+            host_bound: false,
             limits: Vec::new(),
             settings,
         }
     }
 
     /// Each kind with the fewest settings that it takes.
-    fn smallest_settings() -> [(&'static str, Value); 7] {
+    fn smallest_settings() -> [(&'static str, Value); 8] {
         [
             ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
             ("exec", json!({"command": ["true"]})),
@@ -126,6 +135,7 @@ mod tests {
             ("slack", json!({"token_env": "TOKEN", "channel": "C1"})),
             ("stdout", json!({})),
             ("telegram", json!({"token_env": "TOKEN", "chat": "1"})),
+            ("tmux", json!({})),
             ("webhook", json!({"url": "http://example.com/"})),
         ]
     }
@@ -145,11 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_but_stdout_names_its_target_in_its_destination() {
+    fn every_kind_with_one_target_names_it_in_its_destination() {
         for (kind, settings) in smallest_settings() {
             let circuit = destination(kind, &settings);
             let shown = definition(kind, settings).destination();
-            let is_bare = kind == "stdout";
+            let is_bare = matches!(kind, "stdout" | "tmux");
             for name in [circuit, shown] {
                 assert!(name.starts_with(kind), "{name}");
                 assert_eq!(
@@ -189,7 +199,7 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: discord, exec, redis_stream, slack, stdout, telegram, webhook"
+             known adapters: discord, exec, redis_stream, slack, stdout, telegram, tmux, webhook"
         );
     }
 

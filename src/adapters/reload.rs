@@ -207,6 +207,10 @@ impl Adapter for Reloading {
         self.current().server()
     }
 
+    fn is_one_place(&self) -> bool {
+        self.current().is_one_place()
+    }
+
     fn acknowledges(&self) -> bool {
         self.current().acknowledges()
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lanekeeper_config::Config;
 use lanekeeper_postgres::ErrorClass;
-use lanekeeper_postgres::append::{self, AppendError, NewEvent};
+use lanekeeper_postgres::append::{self, AppendError, Enqueued, NewEvent};
 use lanekeeper_producer::{ProducerError, Way};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -110,18 +110,23 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
             append::enqueue(&client, &args.stream, &event).await?
         }
     };
-    match args.output.output {
-        Output::Json => output::json_line(&enqueued)?,
+    print(&enqueued, args.output.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What became of an event.
+pub(crate) fn print(enqueued: &Enqueued, output: Output) -> Result<(), Failure> {
+    match output {
+        Output::Json => output::json_line(enqueued),
         Output::Text if enqueued.duplicate => output::line(format!(
             "duplicate of seq {}, message {}: nothing was enqueued",
             enqueued.seq, enqueued.message_id
-        ))?,
+        )),
         Output::Text => output::line(format!(
             "enqueued as seq {}, message {}",
             enqueued.seq, enqueued.message_id
-        ))?,
+        )),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

@@ -8,15 +8,18 @@ use lanekeeper_postgres::operate::LaneAction;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use serde::Serialize;
 
+mod attach;
+mod bind;
 mod close;
 mod registry;
+mod send;
 
 use super::Failure;
 use super::lane::{self, Change, ReasonArgs};
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
-/// Look at sessions; pause, resume or close one
+/// Look at sessions; pause, resume, close or bind one, or send it a message
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,6 +34,10 @@ enum Command {
     Resume(ResumeArgs),
     Close(close::CloseArgs),
     Reopen(close::ReopenArgs),
+    Bind(bind::BindArgs),
+    Attach(attach::AttachArgs),
+    // By far the largest.
+    Send(Box<send::SendArgs>),
 }
 
 /// List sessions, the newest first
@@ -121,6 +128,9 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Command::Resume(args) => change(args.change, LaneAction::Unpark, config).await,
         Command::Close(args) => close::close(args, config).await,
         Command::Reopen(args) => close::reopen(args, config).await,
+        Command::Bind(args) => bind::bind(args, config).await,
+        Command::Attach(args) => attach::attach(args).await,
+        Command::Send(args) => send::send(*args, config).await,
     }
 }
 

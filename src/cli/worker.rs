@@ -20,8 +20,10 @@ use lanekeeper_adapters::Environment;
 use lanekeeper_config::{Config, RetentionConfig, WorkerConfig};
 use lanekeeper_core::memory::Memory;
 use lanekeeper_core::subscription::built_in;
+use lanekeeper_core::terminal::Terminals;
 use lanekeeper_engine::{
-    Destination, DestinationSource, SentMessages, Stopped, Worker, WorkerSettings,
+    Destination, DestinationSource, SentMessages, Stopped, TerminalInputs, Worker, WorkerSettings,
+    host_name,
 };
 use lanekeeper_http as http;
 use lanekeeper_http::access::Access;
@@ -163,9 +165,13 @@ impl Serving {
         let database_of_requests = database.with(http::events::bound_waits);
         let sent_messages = Arc::new(SentMessages::default());
         let environment = Environment::of_process(config.worker.allow_private_targets.clone());
+        let terminal_inputs = Arc::new(TerminalInputs::default());
         let adapters = Adapters {
-            environment: environment.with_memory(Arc::clone(&sent_messages) as Arc<dyn Memory>),
+            environment: environment
+                .with_memory(Arc::clone(&sent_messages) as Arc<dyn Memory>)
+                .with_terminals(Arc::clone(&terminal_inputs) as Arc<dyn Terminals>),
             sent_messages,
+            terminal_inputs,
         };
         let registry_on = database.clone();
         let followed_on = database.clone();
@@ -219,6 +225,7 @@ impl Serving {
             .merge(http::events::router(Arc::clone(&desk)))
             .merge(http::acks::router(Arc::clone(&desk)))
             .merge(http::documents::router(Arc::clone(&desk)))
+            .merge(http::inbound::router(Arc::clone(&desk)))
             .merge(http::sessions::router(desk))
             .merge(http::live::router(Arc::clone(&live)));
         if let Some(telemetry) = telemetry {
@@ -289,11 +296,13 @@ struct AbandonedError {
 struct Adapters {
     environment: Environment,
     sent_messages: Arc<SentMessages>,
+    terminal_inputs: Arc<TerminalInputs>,
 }
 
 impl DestinationSource for Adapters {
     fn connected(&self, pool: &Pool) {
         self.sent_messages.connect(pool);
+        self.terminal_inputs.connect(pool);
     }
 
     fn build(
@@ -316,6 +325,7 @@ impl DestinationSource for Adapters {
 
 pub(super) fn settings(config: &Config) -> WorkerSettings {
     let WorkerConfig {
+        ref host_label,
         lane_connections,
         max_lanes,
         prefetch_bytes,
@@ -344,6 +354,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         ref archive_dir,
     } = config.retention;
     WorkerSettings {
+        host_label: host_label.clone().unwrap_or_else(host_name),
         lane_connections,
         // Opened if the agent registry is on, which is the only handler of this program.
         handler_connections: 1,

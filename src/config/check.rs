@@ -105,8 +105,18 @@ impl Check<'_> {
             log,
             hook,
             retention,
+            worker,
             ..
         } = self.config;
+        if let Some(label) = &worker.host_label
+            && !is_host_label(label)
+        {
+            self.refuse(
+                "worker.host_label",
+                format!("{label:?}"),
+                "must be 1 to 255 bytes without spaces and slashes; leave it away for the machine's name",
+            );
+        }
         if let Some(folder) = &retention.archive_dir
             && folder.as_os_str().is_empty()
         {
@@ -184,6 +194,12 @@ fn postgres_url(url: &Secret) -> Result<SslParameters, String> {
             Err(innermost.to_string())
         }
     }
+}
+
+/// As `lanekeeper.bind_session` takes it.
+fn is_host_label(label: &str) -> bool {
+    let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
+    (1..=255).contains(&label.len()) && label.chars().all(is_plain)
 }
 
 #[cfg(test)]

@@ -40,6 +40,9 @@ pub struct Config {
 section! {
     /// Claims and deliveries.
     WorkerConfig {
+        /// The host of this worker: of subscriptions that are `host_bound` it delivers the sessions of this host, and those
+        /// whose host is not known. Unset: the machine's name.
+        host_label: Option<String> = None,
         /// Connections that hold lane locks, each with its part of `worker.max_lanes`.
         lane_connections: usize = 2,
         /// Lanes that one process holds, and so delivers, at once. 0: up to 2,048, as far as the server's lock table

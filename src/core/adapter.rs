@@ -136,6 +136,12 @@ pub trait Adapter: Send + Sync + 'static {
         None
     }
 
+    /// Whether all sessions go to one place, so that failures of some say something of the others. Otherwise no circuit
+    /// opens.
+    fn is_one_place(&self) -> bool {
+        true
+    }
+
     /// Whether its destination can acknowledge in its answer. Otherwise what it accepts counts as sent where a
     /// subscription requires acknowledgements.
     fn acknowledges(&self) -> bool {

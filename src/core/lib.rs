@@ -13,5 +13,6 @@ pub mod observed;
 pub mod redact;
 mod section;
 pub mod subscription;
+pub mod terminal;
 pub mod toml_file;
 pub mod trace;

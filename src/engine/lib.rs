@@ -38,10 +38,11 @@ mod worker;
 pub use claiming::rate_control::most_waiting;
 pub use delivering::handler::{Destination, Handler, HandlerError};
 pub use delivering::sent_messages::SentMessages;
+pub use delivering::terminal_inputs::TerminalInputs;
 pub use maintenance::archive::FolderError;
 pub use peers::control::DestinationSource;
 pub use peers::lock_table::lanes_each;
-pub use settings::WorkerSettings;
+pub use settings::{WorkerSettings, host_name};
 pub use worker::{NotReady, Probe, StartError, Stopped, Worker};
 
 /// What is decided without I/O, for `tests/sim`, which takes the steps of a worker one by one. No promise of

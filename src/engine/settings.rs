@@ -12,6 +12,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(500);
 /// How a worker behaves. [`Default`] is the default of the configuration.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
+    /// Lanes that belong to hosts are claimed only if they belong to the one with this label, or to none.
+    pub host_label: String,
     /// Connections that hold lane locks. Each claims and settles for itself.
     pub lane_connections: usize,
     /// Connections on which handlers run, one event at a time each. Opened when a handler exists.
@@ -68,6 +70,7 @@ pub struct WorkerSettings {
 impl Default for WorkerSettings {
     fn default() -> Self {
         Self {
+            host_label: host_name(),
             lane_connections: 2,
             handler_connections: 2,
             pool_size: 4,
@@ -95,4 +98,10 @@ impl Default for WorkerSettings {
             tracing: Tracing::Off,
         }
     }
+}
+
+/// This machine's name.
+pub fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
 }

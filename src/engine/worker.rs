@@ -22,7 +22,7 @@ use crate::maintenance::{gauges, statistics};
 use crate::peers::clock::ServerClock;
 use crate::peers::control::DestinationSource;
 use crate::peers::{control, lock_table};
-use crate::settings::WorkerSettings;
+use crate::settings::{WorkerSettings, host_name};
 use crate::shared::Shared;
 use crate::waking::{doorbell, listener};
 
@@ -93,7 +93,7 @@ impl Worker {
         }
         let identity = Identity {
             worker_id: peers::new_worker_id(&client).await?,
-            host: host(),
+            host: host_name(),
             pid: i32::try_from(std::process::id()).unwrap_or(0),
         };
         let asked = Instant::now();
@@ -333,11 +333,4 @@ async fn check_schema(client: &tokio_postgres::Client) -> Result<(), StartError>
             known: needed,
         },
     })
-}
-
-fn host() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
 }

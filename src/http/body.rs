@@ -158,7 +158,7 @@ impl<'de> Deserialize<'de> for List<'de> {
 }
 
 /// An event's headers with the trace context, where they are an object without one. What it brings stays as it came.
-fn joined(trace: &TraceContext, headers: Option<&RawValue>) -> Option<String> {
+pub(crate) fn joined(trace: &TraceContext, headers: Option<&RawValue>) -> Option<String> {
     let text = headers.map_or("{}", RawValue::get);
     let mut headers: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
     if headers.contains_key("traceparent") {

@@ -92,6 +92,23 @@ impl Desk {
         self.places.request()
     }
 
+    /// The body of an append, with the memory that it takes.
+    pub(crate) async fn body_of_append(
+        &self,
+        token_id: Option<i64>,
+        body: axum::body::Body,
+    ) -> Result<HeldBody, Problem> {
+        let mut room = self.places.body(token_id)?;
+        let reading = read_body(body, &mut room, self.places.max_body_bytes());
+        let bytes = in_time(self.body_within, reading).await?;
+        Ok(HeldBody { bytes, room })
+    }
+
+    /// Counts events that were appended.
+    pub(crate) fn appended(&self, stream: &str, events: u64, duplicate: bool) {
+        self.serving.appended(stream, events, duplicate);
+    }
+
     /// The body of a request that is no append.
     pub(crate) async fn small_body(
         &self,
@@ -104,23 +121,10 @@ impl Desk {
     }
 }
 
-impl Desk {
-    /// The body of a request that may be as large as an append, with the room that it takes.
-    pub(crate) async fn large_body(
-        &self,
-        token_id: Option<i64>,
-        body: axum::body::Body,
-    ) -> Result<(Room, Vec<u8>), Problem> {
-        let mut room = self.places.body(token_id)?;
-        let reading = read_body(body, &mut room, self.places.max_body_bytes());
-        let body = in_time(self.body_within, reading).await?;
-        Ok((room, body))
-    }
-
-    /// Counts events that something else than an append brought.
-    pub(crate) fn count_appended(&self, stream: &str, events: u64) {
-        self.serving.appended(stream, events, false);
-    }
+/// A body in the memory that was reserved for it.
+pub(crate) struct HeldBody {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) room: Room,
 }
 
 async fn in_time<T>(
@@ -203,19 +207,19 @@ async fn append(
         .judge_session(&headers, peer, Scope::Produce, &stream, &session);
     let grant = judged.await?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
+    let body = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
-    let (room, body) = desk.large_body(token_id, body).await?;
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
-        let _held = (room, place);
+        let _held = place;
         append_body(
             &desk,
             &stream,
             &session,
             trace.as_ref(),
-            &body,
+            &body.bytes,
             producer.as_deref(),
         )
         .await
@@ -239,8 +243,7 @@ async fn append_body(
     let enqueued = desk.appender.append(stream, &events).await?;
     for duplicate in [false, true] {
         let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
-        desk.serving
-            .appended(stream, events.count() as u64, duplicate);
+        desk.appended(stream, events.count() as u64, duplicate);
     }
     let events = enqueued.len();
     Ok((answer(enqueued, body.is_array), events))

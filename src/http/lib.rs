@@ -12,6 +12,7 @@ pub mod connections;
 pub mod documents;
 pub mod events;
 pub mod health;
+pub mod inbound;
 pub mod listener;
 pub mod live;
 pub mod metrics;

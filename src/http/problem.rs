@@ -207,7 +207,7 @@ impl From<AppenderError> for Problem {
 }
 
 impl Problem {
-    fn of_append(error: &AppendError) -> Self {
+    pub(crate) fn of_append(error: &AppendError) -> Self {
         let advice = error.advice().map(str::to_owned);
         let of = match error {
             AppendError::UnknownStream(_) => of::UNKNOWN_STREAM,

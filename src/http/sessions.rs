@@ -1,4 +1,4 @@
-//! `/v1/sessions/{stream}/{session}/close` and `…/reopen`: what operators do to a session.
+//! `/v1/sessions/{stream}/{session}/close`, `…/reopen` and `…/bind`: what operators do to a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use axum::response::Response;
 use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_postgres::token::Scope;
-use lanekeeper_postgres::{StoreError, closing, sqlstate};
+use lanekeeper_postgres::{StoreError, closing, host_route, sqlstate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -31,6 +31,7 @@ pub fn router(desk: Arc<Desk>) -> Router {
     Router::new()
         .route("/v1/sessions/{stream}/{session}/close", post(close))
         .route("/v1/sessions/{stream}/{session}/reopen", post(reopen))
+        .route("/v1/sessions/{stream}/{session}/bind", post(bind))
         .method_not_allowed_fallback(not_so)
         .with_state(desk)
 }
@@ -50,6 +51,11 @@ struct Close {
 #[derive(Serialize)]
 struct Closed {
     expired: i64,
+}
+
+#[derive(Serialize)]
+struct Bound {
+    changed: bool,
 }
 
 #[derive(Serialize)]
@@ -99,8 +105,35 @@ async fn reopen(
     change(desk, stream, session, Change::Reopen).await
 }
 
+async fn bind(
+    State(desk): State<Arc<Desk>>,
+    path: Named,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<Response, Problem> {
+    let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
+    let judged = desk.access.judge(&headers, peer, Scope::Operate, &stream);
+    let token_id = judged.await?.map(|grant| grant.token_id);
+    let body = desk.small_body(token_id, body).await?;
+    // A body without the key must not unbind.
+    let object = serde_json::from_slice::<Map<String, Value>>(&body).unwrap_or_default();
+    let host = match object.get("host") {
+        Some(Value::String(host)) if object.len() == 1 => Some(host.clone()),
+        Some(Value::Null) if object.len() == 1 => None,
+        _ => {
+            let detail = "the body is not what is expected: nothing was done";
+            return Err(Problem::new(problem_type::INVALID, detail).hint(
+                "send {\"host\":\"…\"}, or {\"host\":null} for the host of the agent registry",
+            ));
+        }
+    };
+    change(desk, stream, session, Change::Bind { host }).await
+}
+
 /// What is done to a session.
 enum Change {
+    Bind { host: Option<String> },
     Close { reason: Option<String>, drain: bool },
     Reopen,
 }
@@ -136,6 +169,11 @@ async fn carry_out(
                     closing::close_session(&**client, stream, session, reason, *drain).await?;
                 Ok::<_, StoreError>(answer(&Closed { expired }))
             }
+            Change::Bind { host } => {
+                let host = host.as_deref();
+                let changed = host_route::bind_session(&**client, stream, session, host).await?;
+                Ok(answer(&Bound { changed }))
+            }
             Change::Reopen => {
                 let reopened = closing::reopen_session(&**client, stream, session).await?;
                 Ok(answer(&Reopened { reopened }))
@@ -163,6 +201,7 @@ fn refused(error: &StoreError) -> Problem {
             return Problem::later(problem_type::SESSION_BUSY, refusal.message, 1);
         }
         Some(sqlstate::NO_SESSION) => problem_type::NOT_FOUND,
+        Some(sqlstate::UNKNOWN_STREAM) => problem_type::UNKNOWN_STREAM,
         _ => problem_type::INVALID,
     };
     let problem = Problem::new(of, refusal.message);

@@ -233,7 +233,8 @@ impl AppendError {
         }
     }
 
-    fn not_json(field: &str, error: &serde_json::Error) -> Self {
+    /// A field that is to be JSON text is none.
+    pub fn not_json(field: &str, error: &serde_json::Error) -> Self {
         Self::NotJson(Refusal {
             message: format!("{field}: {error}"),
             hint: None,

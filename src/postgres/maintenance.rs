@@ -238,6 +238,8 @@ pub struct Pending {
     pub changes: bool,
     /// By the close of a session.
     pub closes: bool,
+    /// Sessions whose host may have changed.
+    pub moves: bool,
 }
 
 /// Whether an apply, or the close of a session, left something to finish.
@@ -252,6 +254,7 @@ pub async fn change_pending(client: &Client) -> Result<Pending, StoreError> {
     Ok(Pending {
         changes: row.get("changes"),
         closes: row.get("closes"),
+        moves: row.get("moves"),
     })
 }
 

@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use lanekeeper_postgres::Refusal;
 use lanekeeper_postgres::append::{AppendError, Element, Enqueued, NewEvent};
+use lanekeeper_postgres::inbound::NewInbound;
 use lanekeeper_secret::Secret;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, RequestBuilder, StatusCode, redirect};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
@@ -115,8 +117,25 @@ impl Remote {
     ) -> Result<Enqueued, ProducerError> {
         let element = Element::new(event)?;
         let body = serde_json::to_string(&[element]).map_err(|_| RemoteError::Foreign)?;
-        let enqueued = self.post(stream, event.session, body, deadline).await?;
+        let enqueued = self
+            .post_events(stream, event.session, body, deadline)
+            .await?;
         enqueued.first().copied().ok_or(RemoteError::Foreign.into())
+    }
+
+    /// As [`inbound::enqueue_inbound`](lanekeeper_postgres::inbound::enqueue_inbound), in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there, and [`AppendError::TimedOut`].
+    pub async fn enqueue_inbound(
+        &self,
+        message: &NewInbound<'_>,
+        deadline: Instant,
+    ) -> Result<Enqueued, ProducerError> {
+        let body = InboundBody::new(message)?;
+        let body = serde_json::to_string(&body).map_err(|_| RemoteError::Foreign)?;
+        let path = format!("v1/inbound/{}", part(message.session));
+        self.post(&path, body, deadline).await
     }
 
     /// Appends the elements of a JSON array, a request for each run of one session.
@@ -151,7 +170,7 @@ impl Remote {
         for (session, run) in runs {
             let body = to_raw_value(&run).map_err(not_json)?;
             enqueued.extend(
-                self.post(stream, &session, body.get().to_owned(), deadline)
+                self.post_events(stream, &session, body.get().to_owned(), deadline)
                     .await?,
             );
         }
@@ -168,20 +187,28 @@ impl Remote {
         })
     }
 
-    async fn post(
+    async fn post_events(
         &self,
         stream: &str,
         session: &str,
         body: String,
         deadline: Instant,
     ) -> Result<Vec<Enqueued>, ProducerError> {
-        let part = |name| utf8_percent_encode(name, NON_ALPHANUMERIC).to_string();
         let path = format!(
             "v1/streams/{}/sessions/{}/events",
             part(stream),
             part(session)
         );
-        let url = self.0.url.join(&path).map_err(|_| RemoteError::Foreign)?;
+        self.post(&path, body, deadline).await
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: String,
+        deadline: Instant,
+    ) -> Result<T, ProducerError> {
+        let url = self.0.url.join(path).map_err(|_| RemoteError::Foreign)?;
         let mut request = self.0.client.post(url).body(body);
         if let Some(token) = &self.0.token {
             // As the first one, whatever it is: a wrong one is refused.
@@ -217,6 +244,53 @@ impl Remote {
             return serde_json::from_slice(&body).map_err(|_| RemoteError::Foreign.into());
         }
         Err(refusal(status, &body))
+    }
+}
+
+/// A part of a path.
+fn part(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}
+
+/// The body that `/v1/inbound/{session}` takes.
+#[derive(Serialize)]
+struct InboundBody<'a> {
+    origin: &'a str,
+    content: &'a str,
+    message_type: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor_avatar_url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_message_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_channel_id: Option<&'a str>,
+}
+
+impl<'a> InboundBody<'a> {
+    fn new(message: &NewInbound<'a>) -> Result<Self, AppendError> {
+        Ok(Self {
+            origin: message.origin,
+            content: message.content,
+            message_type: message.message_type,
+            payload: message
+                .payload
+                .map(|text| {
+                    serde_json::from_str(text)
+                        .map_err(|error| AppendError::not_json("payload", &error))
+                })
+                .transpose()?,
+            actor_id: message.actor_id,
+            actor_name: message.actor_name,
+            actor_avatar_url: message.actor_avatar_url,
+            source_message_id: message.source_message_id,
+            source_channel_id: message.source_channel_id,
+        })
     }
 }
 

@@ -54,6 +54,8 @@ pub struct SubscriptionSection {
     pub ack: Acknowledge,
     pub ack_timeout: Duration,
     pub window: u32,
+    /// Only workers on a session's host deliver it.
+    pub host_bound: bool,
     /// All of them hold for every send.
     pub limits: Vec<Limit>,
     /// The adapter's own, checked by it.
@@ -212,6 +214,16 @@ impl<'t> Reader<'t> {
         }
         let ack_timeout = section.take("ack_timeout", value::duration);
         let window = section.take("window", value::whole(1..=50));
+        let is_of_host = adapter
+            .as_deref()
+            .is_some_and(lanekeeper_adapters::is_of_host);
+        let host_bound = section
+            .take("host_bound", value::flag)
+            .unwrap_or(is_of_host);
+        if is_of_host && !host_bound {
+            section
+                .refuse_whole("this adapter reaches only its worker's host: leave host_bound away");
+        }
         let limits = limit::take(&mut section);
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
@@ -232,6 +244,7 @@ impl<'t> Reader<'t> {
             ack: ack.unwrap_or_default(),
             ack_timeout: ack_timeout.unwrap_or(Duration::from_secs(30)),
             window: window.unwrap_or(1),
+            host_bound,
             limits,
             settings: settings?,
         })

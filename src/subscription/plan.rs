@@ -127,6 +127,7 @@ fn plan_subscription(
     else {
         return Ok(step(&section.name, None, definition));
     };
+    same_routes(section, before)?;
     let step = step(&section.name, Some(before), definition);
     Ok(Step {
         id: Some(*id),
@@ -169,6 +170,7 @@ fn resolve(
         ack: section.ack,
         ack_timeout: section.ack_timeout,
         ack_window: section.window,
+        host_bound: section.host_bound,
         limits: section.limits.clone(),
         settings: section.settings.clone(),
     })
@@ -184,6 +186,7 @@ fn stays_what_it_is(section: &SubscriptionSection, before: &Definition) -> Resul
         );
         return Err(("stream", reason));
     }
+    same_routes(section, before)?;
     if before.start != section.start {
         let reason = format!(
             "{:?} started {:?} and its lanes exist: replay it to deliver older events again, or \
@@ -194,6 +197,18 @@ fn stays_what_it_is(section: &SubscriptionSection, before: &Definition) -> Resul
         return Err(("start", reason));
     }
     Ok(())
+}
+
+/// Refuses what would leave lanes on routes that nobody scans.
+fn same_routes(section: &SubscriptionSection, before: &Definition) -> Result<(), Impossible> {
+    if before.host_bound == section.host_bound {
+        return Ok(());
+    }
+    let reason = format!(
+        "{:?} has lanes that were made with host_bound = {}: give the new subscription another name",
+        section.name, before.host_bound
+    );
+    Err(("host_bound", reason))
 }
 
 fn step<D: Clone + Serialize>(name: &str, before: Option<&D>, definition: D) -> Step<D> {

@@ -519,3 +519,22 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_subscription_is_host_bound_from_its_first_lane_to_its_last() {
+    let bound = format!("{AUDIT}host_bound = true");
+    let plan = file(&bound).plan(&current(), false).unwrap();
+    assert!(plan.subscriptions[0].definition.host_bound);
+    let there = carried_out(current(), plan);
+    let unchanged = file(&bound).plan(&there, false).unwrap();
+    assert!(unchanged.is_empty());
+    let removed = file("").plan(&there, true).unwrap();
+    let removed = carried_out(there.clone(), removed);
+    for (current, what) in [(there, "in force"), (removed, "removed")] {
+        let refused = file(AUDIT).plan(&current, false).unwrap_err().to_string();
+        assert!(refused.contains("audit.host_bound:"), "{what}: {refused}");
+        assert!(refused.contains("another name"), "{what}: {refused}");
+    }
+    let wrong = problems(&format!("{AUDIT}host_bound = \"yes\""));
+    assert!(wrong[0].contains("host_bound"), "{wrong:?}");
+}

@@ -26,6 +26,7 @@ mod failover;
 mod harness;
 mod hooks;
 mod housekeeping;
+mod inbound;
 mod limit;
 mod live;
 #[cfg(feature = "crash-points")]

@@ -47,7 +47,7 @@ BEGIN
     INTO v_acked, v_lanes, v_known FROM locked AS k;
     IF v_lanes IS NOT NULL THEN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-        SELECT l.route, 0, clock_timestamp(), l.lane_id
+        SELECT lanekeeper.entry_route(l.lane_id, l.route), 0, clock_timestamp(), l.lane_id
         FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;
         PERFORM lanekeeper.ring();
     END IF;

@@ -16,6 +16,7 @@ DECLARE
     v_known   boolean;
     v_running boolean;
     v_turn_id text := p_observed ->> 'turn_id';
+    v_host    text;
 BEGIN
     SELECT n.session_id INTO STRICT v_id
     FROM lanekeeper.stream AS t JOIN lanekeeper.session AS n ON n.stream_id = t.stream_id AND n.name = p_session
@@ -34,6 +35,7 @@ BEGIN
     v.last_activity_at := p_at;
     v.native_session_id := p_observed ->> 'native_session_id';
     v.cli := coalesce(p_observed ->> 'cli', v.cli);
+    v_host := v.host;
     v.host := coalesce(p_observed ->> 'host', v.host);
     v.cwd := coalesce(p_observed ->> 'cwd', v.cwd);
     v.model := coalesce(p_observed ->> 'model', v.model);
@@ -127,6 +129,12 @@ BEGIN
             v.turn_state, v.turn, v.turn_id, v.turn_started_at, v.turn_ended_at, v.turn_ended_by)
         ON CONFLICT DO NOTHING;
     END IF;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF v.host IS DISTINCT FROM v_host THEN
+        PERFORM lanekeeper.host_may_differ(p_session);
+    END IF;
+    RETURN true;
 END
 $$;

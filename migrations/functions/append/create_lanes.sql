@@ -13,14 +13,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     WITH lacking AS MATERIALIZED (
-        SELECT u.session_id, u.newest, s.subscription_id, s.plain,
+        SELECT u.session_id, u.newest, s.subscription_id, s.plain, s.host_bound,
                s.start_from = 'latest' OR n.closed_at IS NOT NULL AS at_end
         FROM unnest(session_ids, newest) AS u (session_id, newest)
         CROSS JOIN LATERAL (
             SELECT n.closed_at FROM lanekeeper.session AS n WHERE n.session_id = u.session_id OFFSET 0
         ) AS n
         CROSS JOIN LATERAL (
-            SELECT s.subscription_id, s.start_from, s.events IS NULL AS plain FROM lanekeeper.subscription AS s
+            SELECT s.subscription_id, s.start_from, s.events IS NULL AS plain, s.host_bound FROM lanekeeper.subscription AS s
             WHERE s.stream_id = p_stream_id AND s.removed_at IS NULL
               AND NOT EXISTS (
                   SELECT FROM lanekeeper.lane AS l
@@ -30,11 +30,13 @@ BEGIN
         ) AS s
     ), wanted AS MATERIALIZED (
         SELECT w.session_id, w.newest, w.subscription_id, w.at_end, w.plain,
-               nextval('lanekeeper.lane_lane_id_seq') AS lane_id
+               nextval('lanekeeper.lane_lane_id_seq') AS lane_id,
+               CASE WHEN w.host_bound THEN lanekeeper.first_route(w.subscription_id, w.session_id)
+                    ELSE w.subscription_id END AS route
         FROM lacking AS w
     ), added AS (
         INSERT INTO lanekeeper.lane (lane_id, session_id, subscription_id, route, plain) OVERRIDING SYSTEM VALUE
-        SELECT w.lane_id, w.session_id, w.subscription_id, w.subscription_id, w.plain FROM wanted AS w
+        SELECT w.lane_id, w.session_id, w.subscription_id, w.route, w.plain FROM wanted AS w
         -- Under the append lock there is a conflict only where the snapshot is older than the lock: that is
         -- raised as a serialization failure.
         ON CONFLICT DO NOTHING
@@ -46,7 +48,7 @@ BEGIN
         FROM wanted AS w
     )
     INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-    SELECT w.subscription_id, 0, clock_timestamp(), w.lane_id
+    SELECT w.route, 0, clock_timestamp(), w.lane_id
     FROM wanted AS w
     WHERE NOT w.at_end AND w.newest > 0;
 

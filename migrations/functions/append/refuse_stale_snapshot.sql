@@ -1,4 +1,5 @@
--- Raises 40001 where another transaction has appended p_seq since the caller's snapshot (I1), or closed the session. For
+-- Raises 40001 where another transaction has appended p_seq since the caller's snapshot (I1), closed the session, or moved a
+-- lane of it to another host (I13). For
 -- REPEATABLE READ and SERIALIZABLE, whose snapshot may be older than the append lock.
 --
 -- It inserts a row with that key and removes it again: ON CONFLICT sees rows that the snapshot does not, and Postgres
@@ -15,6 +16,8 @@ BEGIN
     IF FOUND THEN
         DELETE FROM lanekeeper.closed_session AS c WHERE c.session_id = p_session_id;
     END IF;
+    -- The ready entries of lanes that were moved to another host since go to its route: see entry_route().
+    PERFORM FROM lanekeeper.lane AS l WHERE l.session_id = p_session_id AND l.route < 0 FOR SHARE;
     IF p_seq = 1 THEN
         SELECT least((s.created_at AT TIME ZONE 'UTC')::date, p_today) INTO v_day
         FROM lanekeeper.session AS s WHERE s.session_id = p_session_id;

@@ -80,7 +80,7 @@ BEGIN
             -- A lane that waits for a retry has its entry; so has a lane with a long run of filtered events, once
             -- that is longer than an append looks back.
             INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-            SELECT l.route, 0, clock_timestamp(), l.lane_id
+            SELECT lanekeeper.entry_route(l.lane_id, l.route), 0, clock_timestamp(), l.lane_id
             FROM unnest(v_ids) AS u (session_id)
             CROSS JOIN LATERAL (
                 SELECT l.lane_id, l.session_id, l.subscription_id, l.route

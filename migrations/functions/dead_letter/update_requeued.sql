@@ -25,7 +25,8 @@ BEGIN
     -- Otherwise the head has its ready entry.
     IF p_front_changed AND v_progress.parked_at IS NULL THEN
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-        SELECT l.route, 0, clock_timestamp(), l.lane_id FROM lanekeeper.lane AS l WHERE l.lane_id = p_lane_id;
+        SELECT lanekeeper.entry_route(l.lane_id, l.route), 0, clock_timestamp(), l.lane_id
+        FROM lanekeeper.lane AS l WHERE l.lane_id = p_lane_id;
         PERFORM lanekeeper.ring();
     END IF;
 END

@@ -90,7 +90,7 @@ BEGIN
         RETURN 'parked';
     END IF;
     INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-    VALUES (v_lane.route, 0, clock_timestamp(), p_lane_id);
+    VALUES (lanekeeper.entry_route(p_lane_id, v_lane.route), 0, clock_timestamp(), p_lane_id);
     PERFORM lanekeeper.ring();
     RETURN 'ready';
 END

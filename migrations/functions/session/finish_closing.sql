@@ -33,7 +33,8 @@ BEGIN
             IF FOUND THEN
                 PERFORM lanekeeper.expire_lane(v_lane.lane_id, v_lane.session_id, v_lane.seq, v_lane.day, v_lane.reason);
                 INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-                SELECT l.route, 0, clock_timestamp(), l.lane_id FROM lanekeeper.lane AS l WHERE l.lane_id = v_lane.lane_id;
+                SELECT lanekeeper.entry_route(l.lane_id, l.route), 0, clock_timestamp(), l.lane_id
+                FROM lanekeeper.lane AS l WHERE l.lane_id = v_lane.lane_id;
                 lanes := lanes + 1;
             END IF;
         EXCEPTION WHEN lock_not_available THEN

@@ -126,7 +126,7 @@ BEGIN
         END IF;
 
         INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-        SELECT l.route, 0, clock_timestamp(), l.lane_id
+        SELECT lanekeeper.entry_route(l.lane_id, l.route), 0, clock_timestamp(), l.lane_id
         FROM unnest(v_lanes) AS u (lane_id) JOIN lanekeeper.lane AS l ON l.lane_id = u.lane_id;
         IF v_busy IS NOT NULL THEN
             -- The server may be releasing these locks right now, one by one: the next call tries again. Or a

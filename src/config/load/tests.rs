@@ -307,3 +307,16 @@ proptest! {
         let _ = load_with(&text, &[]);
     }
 }
+
+#[test]
+fn a_host_label_is_one_word() {
+    let with = |label: &str| {
+        load_with("", &[("LANEKEEPER_WORKER__HOST_LABEL", label)])
+            .map(|config| config.worker.host_label)
+    };
+    assert_eq!(with("build-7"), Ok(Some("build-7".to_owned())));
+    for bad in ["a b", "/", &"x".repeat(256)] {
+        let refused = with(bad).unwrap_err();
+        assert!(refused.contains("without spaces and slashes"), "{refused}");
+    }
+}

@@ -197,6 +197,9 @@ pub struct Definition {
     /// How many events of a session may wait for theirs at once.
     #[serde(rename = "window")]
     pub ack_window: u32,
+    /// Whether its lanes belong to the hosts of their sessions.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub host_bound: bool,
     #[serde(rename = "limit", skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Limit>,
     /// The adapter's own.

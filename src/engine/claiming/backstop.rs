@@ -174,7 +174,7 @@ async fn scan(
         .routes()
         .iter()
         .filter(open)
-        .map(|route| route.id())
+        .flat_map(|route| route.entry_routes.clone())
         .collect();
     if routes.is_empty() || Mutation::NoLookBehind.is_on() {
         return Ok(Duration::ZERO);

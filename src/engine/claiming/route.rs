@@ -21,6 +21,9 @@ use crate::waking::signal::Signal;
 /// One version of a subscription, with its destination.
 pub struct Route {
     pub subscription: Arc<Subscription>,
+    /// The routes of ready entries that this worker scans for it: its own id, or, where its lanes belong to hosts, that
+    /// of this worker's host and that of lanes without one.
+    pub entry_routes: Vec<i32>,
     pub destination: Destination,
     /// The name under which all senders share the destination's limits and circuit.
     pub destination_name: Arc<str>,
@@ -190,6 +193,8 @@ impl Drop for LongWait {
 #[derive(Default)]
 pub struct RouteTable {
     routes: HashMap<i32, Arc<Route>>,
+    /// The subscriptions of routes that are not their ids.
+    host_routes: HashMap<i32, i32>,
     /// Lanes still held of subscriptions that are not delivered now. They count again if one returns.
     inactive_held: HashMap<i32, Arc<AtomicUsize>>,
 }
@@ -197,6 +202,22 @@ pub struct RouteTable {
 impl RouteTable {
     pub fn get(&self, id: i32) -> Option<&Arc<Route>> {
         self.routes.get(&id)
+    }
+
+    /// The one that ready entries with this route belong to.
+    pub fn of_entry(&self, route: i32) -> Option<&Arc<Route>> {
+        self.get(self.host_routes.get(&route).copied().unwrap_or(route))
+    }
+
+    /// Whether some of these subscriptions would be built anew, and their lanes belong to hosts: then
+    /// [`RouteTable::next`] needs their routes.
+    pub fn needs_host_routes(&self, subscriptions: &[Subscription]) -> bool {
+        let is_new = |one: &Subscription| {
+            let known = self.routes.get(&one.id);
+            known.is_none_or(|route| route.subscription.version != one.version)
+        };
+        let mut bound = subscriptions.iter().filter(|one| one.host_bound);
+        bound.any(|one| !one.paused && !one.removed && is_new(one))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Route>> {
@@ -209,6 +230,7 @@ impl RouteTable {
     pub fn next(
         &self,
         subscriptions: Vec<Subscription>,
+        host_routes: &HashMap<i32, Vec<i32>>,
         instruments: &Instruments,
         mut build: impl FnMut(&Subscription) -> Option<Destination>,
     ) -> Self {
@@ -224,6 +246,14 @@ impl RouteTable {
                 routes.insert(subscription.id, Arc::clone(route));
                 continue;
             }
+            let entry_routes = match subscription.host_bound {
+                false => vec![subscription.id],
+                // Made by another worker or an apply a moment ago: the next reload has them.
+                true => match host_routes.get(&subscription.id) {
+                    Some(routes) => routes.clone(),
+                    None => continue,
+                },
+            };
             let Some(destination) = build(&subscription) else {
                 continue;
             };
@@ -245,6 +275,7 @@ impl RouteTable {
                     destination_name: subscription.place().into(),
                     buckets,
                     subscription,
+                    entry_routes,
                     destination,
                     gate,
                     held,
@@ -261,8 +292,14 @@ impl RouteTable {
             .filter(|(id, held)| !routes.contains_key(id) && held.load(Ordering::Relaxed) > 0)
             .map(|(id, held)| (*id, Arc::clone(held)))
             .collect();
+        let host_routes = routes
+            .values()
+            .flat_map(|route| route.entry_routes.iter().map(|entry| (*entry, route.id())))
+            .filter(|(entry, id)| entry != id)
+            .collect();
         Self {
             routes,
+            host_routes,
             inactive_held,
         }
     }

@@ -60,6 +60,8 @@ pub struct Scans {
     poll_floor: Duration,
     /// Which route is scanned first.
     first: usize,
+    /// The last plan left out a route for want of slots.
+    left_out: bool,
 }
 
 impl Scans {
@@ -76,6 +78,7 @@ impl Scans {
             quick_until: now,
             poll_floor: settings.poll_floor,
             first: 0,
+            left_out: false,
         }
     }
 
@@ -114,19 +117,28 @@ impl Scans {
         if let Some(seen) = seen {
             self.move_back(&seen);
         }
-        let mut scans: Vec<RouteScan> = slots
-            .routes()
-            .map(|(route, slots)| RouteScan {
-                route: route.id(),
-                room: i32::try_from(slots).unwrap_or(i32::MAX),
-                start: match self.starts.get(&route.id()) {
-                    Some(start) if !full && !Mutation::NoBound.is_on() => *start,
-                    _ => ScanStart::START,
-                },
-            })
-            .collect();
         // The route that comes first may take all slots, so another one is first each time.
         self.first = self.first.wrapping_add(1);
+        let left_out_before = std::mem::take(&mut self.left_out);
+        let mut scans = Vec::new();
+        for (route, slots) in slots.routes() {
+            let rooms = shares(slots, route.entry_routes.len(), self.first);
+            for (&route, room) in route.entry_routes.iter().zip(rooms) {
+                if room == 0 {
+                    // Its turn comes with the next scan, which is not put off.
+                    self.left_out = !left_out_before;
+                    continue;
+                }
+                scans.push(RouteScan {
+                    route,
+                    room: i32::try_from(room).unwrap_or(i32::MAX),
+                    start: match self.starts.get(&route) {
+                        Some(start) if !full && !Mutation::NoBound.is_on() => *start,
+                        _ => ScanStart::START,
+                    },
+                });
+            }
+        }
         let first = self.first % scans.len().max(1);
         scans.rotate_left(first);
         scans
@@ -206,6 +218,10 @@ impl Scans {
             } else {
                 wait
             };
+            if std::mem::take(&mut self.left_out) {
+                self.next_at = now;
+                return;
+            }
             self.next_at = match next_due {
                 // The connection wakes itself when the next entry is due.
                 Some(due) => (now + wait).min((asked_at + due).max(now + Duration::from_millis(1))),
@@ -228,10 +244,37 @@ impl Scans {
     }
 }
 
+/// Divides the slots of a subscription among its routes, so that together they take no more. Which one gets the rest
+/// changes from scan to scan.
+fn shares(slots: usize, routes: usize, turn: usize) -> impl Iterator<Item = usize> {
+    let rest = slots % routes;
+    (0..routes).map(move |at| slots / routes + usize::from((at + turn) % routes < rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use jiff::Timestamp;
+
+    #[test]
+    fn the_routes_of_a_subscription_share_its_slots_and_take_turns_at_the_rest() {
+        let shares = |slots, routes, turn| -> Vec<usize> { shares(slots, routes, turn).collect() };
+        assert_eq!(shares(64, 1, 7), [64]);
+        assert_eq!(shares(64, 2, 7), [32, 32]);
+        for routes in 1..4 {
+            for slots in 0..10 {
+                let mut sums = vec![0; routes];
+                for turn in 0..routes {
+                    let shares = shares(slots, routes, turn);
+                    assert_eq!(shares.iter().sum::<usize>(), slots);
+                    sums.iter_mut()
+                        .zip(shares)
+                        .for_each(|(sum, share)| *sum += share);
+                }
+                assert_eq!(sums, vec![slots; routes], "as many for each in the end");
+            }
+        }
+    }
 
     fn scans() -> Scans {
         Scans::new(&WorkerSettings::default(), Kind::Adapters)

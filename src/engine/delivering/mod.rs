@@ -45,6 +45,7 @@ pub mod pauses;
 pub mod progress;
 pub mod retry;
 pub mod sent_messages;
+pub mod terminal_inputs;
 
 use std::sync::Arc;
 

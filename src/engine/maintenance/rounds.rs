@@ -97,7 +97,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 use lanekeeper_postgres::maintenance::{self, Forgotten, Keep, Pending};
-use lanekeeper_postgres::{StoreError, closing};
+use lanekeeper_postgres::{StoreError, closing, host_route};
 use tokio::time::{Instant, sleep};
 
 use crate::maintenance::archive;
@@ -264,12 +264,15 @@ async fn expire_sessions(client: &Object, shared: &Shared) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Runs one round of finishing closes of sessions and changes of subscriptions.
+/// Runs one round of finishing closes of sessions, moves to other hosts, and changes of subscriptions.
 pub async fn finish(shared: Arc<Shared>, pending: Pending) {
     if pending.closes
         && let Some(client) = connection(&shared).await
     {
         warn_of("closed sessions", finish_closes(&client).await);
+    }
+    if pending.moves {
+        warn_of("sessions of other hosts", finish_moving(&shared).await);
     }
     if pending.changes {
         warn_of("changes of subscriptions", finish_changes(&shared).await);
@@ -280,6 +283,25 @@ async fn finish_closes(client: &Object) -> Result<(), StoreError> {
     let finished = closing::finish(&***client, None).await?;
     if finished.lanes > 0 || finished.drained > 0 {
         tracing::info!(?finished, "closes of sessions finished");
+    }
+    Ok(())
+}
+
+/// Without a pause between turns: each locks some sessions against appends until it ends, and messages wait for the move.
+async fn finish_moving(shared: &Shared) -> Result<(), StoreError> {
+    let mut lanes = 0;
+    for _ in 0..TURNS {
+        let Some(client) = connection(shared).await else {
+            break;
+        };
+        let turn = host_route::finish_moving(&client, SESSIONS).await?;
+        lanes += turn.lanes;
+        if !turn.more || shared.stopping.is_cancelled() {
+            break;
+        }
+    }
+    if lanes > 0 {
+        tracing::info!(lanes, "lanes moved to the hosts of their sessions");
     }
     Ok(())
 }

@@ -47,12 +47,13 @@
 //! - A worker takes over from the dead before its first claim. Otherwise an event that kills every worker at once
 //!   would be claimed again before it is charged.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use lanekeeper_postgres::subscription::{self, Subscription};
-use lanekeeper_postgres::{StoreError, lane_connection, maintenance, worker};
+use lanekeeper_postgres::{StoreError, host_route, lane_connection, maintenance, worker};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::Client;
@@ -190,7 +191,7 @@ async fn control(
         if changes_at <= now && finishing.as_ref().is_none_or(JoinHandle::is_finished) {
             changes_at = now + shared.settings.poll_floor;
             let pending = timeout(ANSWER_WITHIN, maintenance::change_pending(client)).await??;
-            if pending.changes || pending.closes {
+            if pending.changes || pending.closes || pending.moves {
                 finishing = Some(tokio::spawn(rounds::finish(Arc::clone(shared), pending)));
             }
         }
@@ -299,7 +300,12 @@ async fn reload(
     );
     let current = shared.claiming.routes();
     refusals.begin();
-    let next = current.next(subscriptions, &shared.instruments, |subscription| {
+    let host_routes = match current.needs_host_routes(&subscriptions) {
+        true => host_route::open(client, &shared.settings.host_label).await?,
+        false => HashMap::new(),
+    };
+    let instruments = &shared.instruments;
+    let next = current.next(subscriptions, &host_routes, instruments, |subscription| {
         build(source, subscription)
             .inspect_err(|error| refusals.add(subscription, &**error))
             .ok()

@@ -248,8 +248,8 @@ async fn text(
     caller: &Caller,
     body: axum::body::Body,
 ) -> Result<(Room, String), Problem> {
-    let (room, body) = documents.desk.large_body(caller.token_id, body).await?;
-    let text = String::from_utf8(body).map_err(|error| unreadable(&error.utf8_error()))?;
+    let HeldBody { bytes, room } = documents.desk.body_of_append(caller.token_id, body).await?;
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(&error.utf8_error()))?;
     Ok((room, text))
 }
 
@@ -272,7 +272,7 @@ async fn carried_out(
         let changed = timeout(ANSWER_WITHIN, changing).await;
         let written = answered(changed, client, unknown)?;
         let events = written.len() as u64;
-        documents.desk.count_appended(STREAM, events);
+        documents.desk.appended(STREAM, events, false);
         Ok(written)
     });
     changing.await.unwrap_or_else(|_| Err(Problem::failed()))

@@ -3,8 +3,14 @@
 -- Indexes: ready's primary key, scanned per route and priority; progress_parked.
 -- Rows: at most $3, parked ones first, then by due time. A lane may have a spare ready entry, hence 2 * $3.
 WITH route AS MATERIALIZED (
-    SELECT s.subscription_id, v.priority
-    FROM lanekeeper.subscription AS s CROSS JOIN lanekeeper.priority_level AS v
+    SELECT s.subscription_id, o.route, v.priority
+    FROM lanekeeper.subscription AS s
+    CROSS JOIN LATERAL (
+        SELECT s.subscription_id AS route
+        UNION ALL
+        SELECT h.route FROM lanekeeper.host_route AS h WHERE h.subscription_id = s.subscription_id
+    ) AS o
+    CROSS JOIN lanekeeper.priority_level AS v
     WHERE s.removed_at IS NULL AND ($1::int IS NULL OR s.subscription_id = $1)
 ), found AS (
     (SELECT p.lane_id, '-infinity'::timestamptz AS due_at
@@ -21,7 +27,7 @@ WITH route AS MATERIALIZED (
             SELECT p.retry_at, p.parked_at FROM lanekeeper.progress AS p
             WHERE p.lane_id = r.lane_id ORDER BY p.version DESC LIMIT 1
         ) AS p
-        WHERE r.route = o.subscription_id AND r.priority = o.priority
+        WHERE r.route = o.route AND r.priority = o.priority
           AND r.due_at >= CASE WHEN $2 THEN now() ELSE '-infinity' END
           AND p.parked_at IS NULL AND (NOT $2 OR p.retry_at > now())
         ORDER BY r.due_at, r.id LIMIT 2 * $3

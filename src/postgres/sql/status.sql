@@ -40,10 +40,15 @@ CROSS JOIN LATERAL (
             (SELECT r.lane_id
              FROM lanekeeper.priority_level AS v
              CROSS JOIN LATERAL (
+                 SELECT s.subscription_id AS route
+                 UNION ALL
+                 SELECT h.route FROM lanekeeper.host_route AS h WHERE h.subscription_id = s.subscription_id
+             ) AS o
+             CROSS JOIN LATERAL (
                  SELECT r.lane_id FROM lanekeeper.ready AS r
-                 WHERE r.route = s.subscription_id AND r.priority = v.priority AND r.due_at >= coalesce(
+                 WHERE r.route = o.route AND r.priority = v.priority AND r.due_at >= coalesce(
                      (SELECT f.floor FROM unnest($4::int[], $5::timestamptz[]) AS f (route, floor)
-                      WHERE f.route = s.subscription_id), '-infinity')
+                      WHERE f.route = o.route), '-infinity')
                  ORDER BY r.due_at LIMIT $1
              ) AS r LIMIT $1)
             UNION

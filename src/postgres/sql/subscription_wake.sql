@@ -6,7 +6,7 @@ WITH filtered AS (
     UPDATE lanekeeper.lane AS l SET plain = false WHERE l.subscription_id = $1 AND l.plain
 )
 INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-SELECT l.route, 0, greatest(p.retry_at, clock_timestamp()), l.lane_id
+SELECT lanekeeper.entry_route(l.lane_id, l.route), 0, greatest(p.retry_at, clock_timestamp()), l.lane_id
 FROM lanekeeper.lane AS l
 CROSS JOIN LATERAL (
     SELECT p.retry_at, p.parked_at FROM lanekeeper.progress AS p

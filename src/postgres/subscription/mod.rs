@@ -53,6 +53,8 @@ pub struct Subscription {
     pub ack: Acknowledge,
     pub ack_timeout: Duration,
     pub ack_window: u32,
+    /// Its lanes belong to the hosts of their sessions.
+    pub host_bound: bool,
     pub paused: bool,
     pub removed: bool,
     pub start_from: Start,
@@ -81,6 +83,7 @@ impl Subscription {
             ack: row::ack(row)?,
             ack_timeout: Duration::from_millis(row::count(row, "ack_timeout_ms")?.into()),
             ack_window: row::count(row, "ack_window")?,
+            host_bound: row.try_get("host_bound")?,
             paused: row.try_get("paused")?,
             removed: row.try_get("removed")?,
             start_from: row::start_from(row)?,
@@ -114,6 +117,7 @@ impl Subscription {
             ack: self.ack,
             ack_timeout: self.ack_timeout,
             ack_window: self.ack_window,
+            host_bound: self.host_bound,
             limits: self.limits,
             settings: self.settings,
         }

@@ -15,6 +15,7 @@ pub const CREATE: &str = include_str!("../sql/subscription_create.sql");
 pub const CHANGE: &str = include_str!("../sql/subscription_change.sql");
 pub const REMOVE: &str = include_str!("../sql/subscription_remove.sql");
 pub const RECORD: &str = include_str!("../sql/subscription_record.sql");
+pub const HOST_ROUTE_CREATE: &str = include_str!("../sql/host_route_create.sql");
 pub const WAKE: &str = include_str!("../sql/subscription_wake.sql");
 pub const STREAM_CHANGE: &str = include_str!("../sql/stream_change.sql");
 
@@ -67,6 +68,12 @@ pub(super) async fn execute(
     let (id, version): (i32, i64) = written
         .and_then(|row| Ok((row.try_get("subscription_id")?, row.try_get("version")?)))
         .map_err(StoreError::on("writing a subscription"))?;
+    if step.definition.host_bound {
+        transaction
+            .execute(HOST_ROUTE_CREATE, &[&id])
+            .await
+            .map_err(StoreError::on("opening a subscription's routes"))?;
+    }
     transaction
         .execute(RECORD, &[&id, &version, &record(step)])
         .await
@@ -116,6 +123,7 @@ async fn write(
         ack,
         ack_timeout,
         ack_window,
+        host_bound,
         limits,
         settings,
         ..
@@ -150,6 +158,10 @@ async fn write(
         &ack_window,
     ];
     parameters.extend(columns);
+    // It never changes.
+    if id.is_none() {
+        parameters.push(host_bound);
+    }
     transaction.query_one(statement, &parameters).await
 }
 

@@ -10,7 +10,8 @@ use crate::document::{blocks, repository, section};
 use crate::support::TestDb;
 
 /// What an operator calls. A row of `operation` records each call that concerns a lane, a session or a subscription.
-const OPERATOR_FUNCTIONS: [&str; 7] = [
+const OPERATOR_FUNCTIONS: [&str; 8] = [
+    "bind_session",
     "change_lane",
     "close_session",
     "drop_dead_letter",

@@ -5,6 +5,7 @@ mod charges;
 pub mod connection;
 mod entries;
 mod finish;
+mod hosts;
 mod housekeeping;
 mod loaded;
 mod places;

@@ -131,6 +131,19 @@ pub const ROWS: &[Row] = &[
         test: "statements::entries::progress_is_read_when_the_lane_is_locked",
     },
     Row {
+        name: "MovedWhileHeld",
+        invariant: 2,
+        without: "a lane that is held stays on its host",
+        change: Sql(
+            "finish_moving",
+            &[(
+                "IF NOT v_locked OR NOT pg_try_advisory_xact_lock(lanekeeper.append_lock(",
+                "IF NOT pg_try_advisory_xact_lock(lanekeeper.append_lock(",
+            )],
+        ),
+        test: "inbound::hosts::a_lane_that_is_being_delivered_is_moved_when_its_holder_lets_it_go",
+    },
+    Row {
         name: "BackoffWhileHeld",
         invariant: 3,
         without: "a lane is let go while its head is in backoff",
@@ -705,5 +718,22 @@ pub const ROWS: &[Row] = &[
         without: "a lane that waits for acknowledgements has an entry due at its time-out",
         change: Sql("settle", &[("WHERE p_operations[o.i] IN (3, 5, 8);", "WHERE p_operations[o.i] IN (3, 5);")]),
         test: "engine::acknowledging::an_event_that_is_not_acknowledged_is_sent_again_and_is_dead_lettered_in_the_end",
+    },
+    Row {
+        name: "EntriesLeftBehind",
+        invariant: 13,
+        without: "the ready entries of a lane go to its new host with it",
+        change: Sql(
+            "finish_moving",
+            &[("ON u.lane_id = g.lane_id;", "ON u.lane_id = g.lane_id AND false;")],
+        ),
+        test: "inbound::hosts::a_lane_that_waits_for_its_retry_keeps_its_time_and_its_priority_when_it_is_moved",
+    },
+    Row {
+        name: "OldRouteUsed",
+        invariant: 13,
+        without: "who makes a ready entry knows the lane's present route",
+        change: Sql("lock_route", &[(" FOR SHARE", "")]),
+        test: "inbound::hosts::whoever_has_a_snapshot_from_before_a_move_makes_no_entry_on_the_old_route",
     },
 ];

@@ -224,7 +224,7 @@ impl Session<'_> {
                 session_id: lane.session_id,
                 cursor: lane.cursor,
                 cursor_day: lane.cursor_day,
-                subscription_id: lane.entry.route,
+                subscription_id: subscription_of(routes, lane.entry.route),
             })
             .collect();
         let lanes = self.take(claim_id, claimed, routes, &mut slots);
@@ -255,7 +255,7 @@ impl Session<'_> {
         let in_flight_after = self.shared.settings.mark_after;
         let in_flight_at = Instant::now() + in_flight_after;
         let take = |claimed: ClaimedLane| {
-            let Some(route) = routes.get(claimed.entry.route) else {
+            let Some(route) = routes.of_entry(claimed.entry.route) else {
                 unreachable!("only active routes are scanned")
             };
             let hold = slots.hold(claimed.lane_id, route);
@@ -317,6 +317,12 @@ impl Session<'_> {
         // Most events are small: fetch four times as many. One fetch may exceed the limit.
         (fitting * 4).clamp(1, self.shared.settings.batch)
     }
+}
+
+fn subscription_of(routes: &RouteTable, entry_route: i32) -> i32 {
+    routes
+        .of_entry(entry_route)
+        .map_or(entry_route, |route| route.id())
 }
 
 /// Claimed lanes whose events are arriving. Lanes that have their events start in groups. A lane that is dropped

@@ -118,6 +118,9 @@ impl Runner<'_> {
             Verdict::NotSent { .. } => return,
             Verdict::Retry { error, .. } => {
                 self.route.failed(error);
+                if !self.adapter.is_one_place() {
+                    return;
+                }
                 let lane_id = self.claimed.lane_id;
                 if limiter
                     .failed(&self.route.destination_name, lane_id, probe)

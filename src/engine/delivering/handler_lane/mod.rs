@@ -219,7 +219,7 @@ impl Session<'_> {
         }
         let mut lanes = Vec::with_capacity(claimed.lanes.len());
         for lane in claimed.lanes {
-            let Some(route) = routes.get(lane.entry.route) else {
+            let Some(route) = routes.of_entry(lane.entry.route) else {
                 unreachable!("only active routes are scanned")
             };
             let hold = slots.hold(lane.lane_id, route);
@@ -348,7 +348,7 @@ impl Session<'_> {
         stop: Stop,
     ) -> Result<Settled, SessionError> {
         let routes = self.shared.claiming.routes();
-        let route = routes.get(lane.entry.route);
+        let route = routes.of_entry(lane.entry.route);
         let history = route.is_some_and(|route| route.subscription.history);
         if stop.operation == Operation::Retry && stop.error.is_some() {
             self.scans.schedule(Instant::now() + stop.delay);

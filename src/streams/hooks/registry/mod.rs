@@ -148,6 +148,7 @@ pub fn definition(retry: Retry) -> Definition {
         ack: Acknowledge::None,
         ack_timeout: Duration::from_secs(30),
         ack_window: 1,
+        host_bound: false,
         limits: Vec::new(),
         settings: serde_json::json!({}),
     }
