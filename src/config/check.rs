@@ -105,8 +105,16 @@ impl Check<'_> {
             log,
             hook,
             retention,
+            dashboard,
             ..
         } = self.config;
+        if let Some(template) = &dashboard.trace_url {
+            let is_page = template.starts_with("https://") || template.starts_with("http://");
+            if !is_page || !template.contains("{trace_id}") {
+                let reason = "must be the http or https address of a trace with {trace_id} in it";
+                self.refuse("dashboard.trace_url", template, reason);
+            }
+        }
         if let Some(folder) = &retention.archive_dir
             && folder.as_os_str().is_empty()
         {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::section;
+use lanekeeper_dashboard::config::DashboardConfig;
 use lanekeeper_http::config::HttpConfig;
 use lanekeeper_limit::config::RedisConfig;
 use lanekeeper_postgres::config::DatabaseConfig;
@@ -23,6 +24,7 @@ pub struct Config {
     pub worker: WorkerConfig,
     pub retention: RetentionConfig,
     pub http: HttpConfig,
+    pub dashboard: DashboardConfig,
     pub hook: HookConfig,
     pub spool: SpoolConfig,
     pub dev: DevConfig,

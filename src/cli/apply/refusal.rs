@@ -52,7 +52,7 @@ pub(super) async fn warn(
         let Some(delivery) = deliveries.get(name) else {
             continue;
         };
-        for reason in delivery::reasons(delivery) {
+        for reason in delivery.reasons() {
             output::note(output::plain(&format!("warning: {name}: {reason}")));
         }
         let silent = delivery.workers.unreported;

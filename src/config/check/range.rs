@@ -13,6 +13,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         worker,
         retention,
         http,
+        dashboard,
         hook,
         spool,
         ..
@@ -68,6 +69,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             http.read_timeout_ms,
             100..=DAY_MS,
             "clients need a moment, and those that never send would stay",
+        ),
+        (
+            "dashboard.sign_in_hours",
+            u64::from(dashboard.sign_in_hours),
+            1..=8_760,
+            "whoever finds the browser open may act for as long",
         ),
         ("worker.batch", worker.batch as u64, 1..=10_000, memory),
         (
