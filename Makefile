@@ -26,7 +26,7 @@ build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
 
 test: lint deploy deny ## Everything that CI checks
-	scripts/install-requirements.sh pgbouncer redis faketime node
+	BROWSER_TOOLS='$(TARGET)/browser-tools' scripts/install-requirements.sh pgbouncer redis faketime node browser
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)

@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::Failure;
-use crate::delivery;
 use crate::output;
 
 /// Workers look for changes twice a second.

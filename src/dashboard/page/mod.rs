@@ -16,7 +16,7 @@ pub(crate) mod workers;
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, FromRequestParts, State};
+use axum::extract::{Extension, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
@@ -48,14 +48,11 @@ impl FromRequestParts<Arc<Dashboard>> for Asked {
         parts: &mut Parts,
         state: &Arc<Dashboard>,
     ) -> Result<Self, Trouble> {
-        let State(dashboard) = State::<Arc<Dashboard>>::from_request_parts(parts, state)
-            .await
-            .map_err(|never| match never {})?;
         let peer = Extension::<Peer>::from_request_parts(parts, state).await;
         let Extension(peer) = peer.map_err(|_| Trouble::forbidden("The client has no address."))?;
-        let visitor = Visitor::of(&dashboard, &parts.headers, peer).await?;
+        let visitor = Visitor::of(state, &parts.headers, peer).await?;
         Ok(Self {
-            dashboard,
+            dashboard: Arc::clone(state),
             visitor,
             headers: parts.headers.clone(),
             uri: parts.uri.clone(),

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::command;
+use super::{command, format};
 use crate::forgery;
 use crate::visitor::Visitor;
 
@@ -35,6 +35,7 @@ impl Act<'_> {
                     input type="hidden" name=(forgery::FIELD) value=(forgery::token(&visitor.key));
                     input type="hidden" name="back" value=(back);
                     @for (name, value) in self.fields { input type="hidden" name=(name) value=(value); }
+                    p.what { (self.label) ": " (format::short(self.of, 120)) }
                     p { (self.explains) }
                     @if self.takes_reason {
                         label { span { "Reason, for the record" } input name="reason" maxlength="500" autocomplete="off"; }

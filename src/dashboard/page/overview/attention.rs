@@ -88,7 +88,10 @@ fn of_subscription(
         DeliveryState::CircuitOpen => found.push(Concern {
             tone: Tone::Bad,
             what: format!("The destination of {name} fails; it is only probed"),
-            why: Some(format!("{} {waiting}", reason.unwrap_or_default()).trim().to_owned()),
+            why: Some(match reason {
+                Some(reason) => format!("{}. {waiting}", reason.trim_end_matches('.')),
+                None => waiting,
+            }),
             to: Some((page, "Read why")),
         }),
         DeliveryState::Paused => found.push(Concern {
