@@ -52,7 +52,8 @@ pub(crate) fn check_site(headers: &HeaderMap) -> Result<(), Trouble> {
         // Behind a proxy the host may be another one here.
         (None, Some(origin)) => {
             let host = origin.split_once("://").map(|(_, host)| host);
-            [text(header::HOST.as_str()), text("x-forwarded-host")].contains(&host)
+            let own = [text(header::HOST.as_str()), text("x-forwarded-host")];
+            host.is_some() && own.contains(&host)
         }
         (None, None) => true,
     };

@@ -84,7 +84,9 @@ fn review(asked: &Asked, verb: &str, letters: &[DeadLetter], has_more: bool, bac
         _ => ("Drop", "They are given up for good. They stay on record as dropped, with their payloads."),
     };
     let how_many = format::plural(letters.len() as i64, "dead letter", "dead letters");
-    let ids: Vec<String> = letters.iter().map(|it| it.dead_id.to_string()).collect();
+    let mut ids: Vec<i64> = letters.iter().map(|it| it.dead_id).collect();
+    ids.sort_unstable();
+    let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
     let mut words = vec!["dead", verb];
     words.extend(ids.iter().map(String::as_str));
     words.push("--yes");
@@ -93,11 +95,13 @@ fn review(asked: &Asked, verb: &str, letters: &[DeadLetter], has_more: bool, bac
     sessions.sort_unstable();
     sessions.dedup();
     html! {
+        section {
         div.title { h1 { (does) " " (how_many) "?" } }
         p { (explains) }
         p { "They are of " (format::plural(sessions.len() as i64, "session", "sessions")) @if has_more { ". More of them wait: these are the newest " (letters.len()) ", and the rest can be dealt with afterwards" } "." }
         (counted("Destination", letters.iter().map(|it| it.subscription.as_str())))
         (counted("Error", letters.iter().map(|it| it.error.as_str())))
+        }
         form.panel.open method="post" action="/action/dead" {
             input type="hidden" name=(forgery::FIELD) value=(forgery::token(&asked.visitor.key));
             input type="hidden" name="back" value=(back);

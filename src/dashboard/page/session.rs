@@ -3,7 +3,7 @@
 mod timeline;
 
 use axum::response::Response;
-use lanekeeper_postgres::inspect::{self, RegistryEntry, SessionStatus};
+use lanekeeper_postgres::inspect::{self, LaneStatus, RegistryEntry, SessionStatus};
 use maud::{Markup, html};
 
 use super::Asked;
@@ -50,7 +50,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
         section #state data-part {
             div.title {
                 h1 { span.stream { (stream) "/" } (format::plain(name)) }
-                (state(&status))
+                (state(&status, &lanes))
                 @if asked.visitor.may_operate() { div.acts { (actions(&asked, &status, &back)) } }
             }
             @if let Some(at) = status.closed_at {
@@ -88,11 +88,13 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     Ok(asked.answer(&page, &main))
 }
 
-fn state(status: &SessionStatus) -> Markup {
+fn state(status: &SessionStatus, lanes: &[LaneStatus]) -> Markup {
+    let is_blocked = lanes.iter().any(|lane| lane.state == "blocked");
     match (status.closed_at, status.parked, status.behind) {
         (Some(_), ..) if status.draining => badge(Tone::Busy, "draining"),
         (Some(_), ..) => badge(Tone::Calm, "closed"),
         (None, 0, 0) => badge(Tone::Good, "delivered"),
+        (None, 0, _) if is_blocked => badge(Tone::Warn, "blocked"),
         (None, 0, behind) => badge(Tone::Busy, &format!("{} behind", format::count(behind, false))),
         _ => badge(Tone::Bad, "parked"),
     }

@@ -30,7 +30,7 @@ impl Act<'_> {
         let command = command::line(self.command);
         html! {
             details.act.final[self.is_final] name="act" {
-                summary aria-label={ (self.label) ", " (self.of) } { (self.label) }
+                summary aria-label={ (self.label) ", " (format::plain(self.of)) } { (self.label) }
                 form.panel method="post" action=(self.to) {
                     input type="hidden" name=(forgery::FIELD) value=(forgery::token(&visitor.key));
                     input type="hidden" name="back" value=(back);

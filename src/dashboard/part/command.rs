@@ -2,6 +2,8 @@
 
 use maud::{Markup, html};
 
+use super::format::is_hidden;
+
 /// A command in a shell's words.
 pub(crate) fn line(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
@@ -14,7 +16,7 @@ fn quote(word: &str) -> String {
     if !word.is_empty() && word.bytes().all(is_plain) {
         return word.to_owned();
     }
-    if word.chars().any(char::is_control) {
+    if word.chars().any(is_hidden) {
         let escaped: String = word.chars().map(escape).collect();
         return format!("$'{escaped}'");
     }
@@ -25,7 +27,7 @@ fn escape(char: char) -> String {
     match char {
         '\'' => r"\'".to_owned(),
         '\\' => r"\\".to_owned(),
-        char if char.is_control() => format!(r"\u{:04x}", u32::from(char)),
+        char if is_hidden(char) => format!(r"\u{:04x}", u32::from(char)),
         char => char.to_string(),
     }
 }
@@ -51,5 +53,6 @@ mod tests {
         assert_eq!(quote("it's $(rm)"), r"'it'\''s $(rm)'");
         assert_eq!(quote(""), "''");
         assert_eq!(quote("a\n'b\\"), r"$'a\u000a\'b\\'");
+        assert_eq!(quote("\u{202e}x"), r"$'\u202ex'");
     }
 }

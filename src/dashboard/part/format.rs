@@ -95,15 +95,17 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     if cut.is_some() { kept + "…" } else { kept }
 }
 
+/// Whether a browser would not show it, or would turn the line around with it.
+pub(crate) fn is_hidden(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}'..='\u{200f}')
+}
+
 /// Without characters that a browser would not show, or would turn the line around with.
 pub(crate) fn plain(text: &str) -> String {
-    let is_hidden = |char: char| {
-        (char.is_control() && char != '\n' && char != '\t')
-            || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
-    };
     let mut plain = String::with_capacity(text.len());
     for char in text.chars() {
-        match is_hidden(char) {
+        match is_hidden(char) && char != '\n' && char != '\t' {
             true => plain.extend(char.escape_unicode()),
             false => plain.push(char),
         }

@@ -26,7 +26,7 @@ pub(crate) fn dead_letter(dead_id: i64) -> String {
 /// A session, as a link.
 pub(crate) fn to_session(stream: &str, name: &str) -> Markup {
     html! {
-        a.session href=(session(stream, name)) title=(name) {
+        a.session href=(session(stream, name)) title=(format::plain(name)) {
             span.stream { (stream) "/" } (format::short(name, 60))
         }
     }

@@ -50,7 +50,7 @@ async fn a_lane_is_parked_unparked_and_retried_and_it_is_on_record_by_whom() {
     assert_eq!(operator.told(&answer).await, "The lane to out is parked until somebody unparks it.");
     assert_eq!(desk.lane_text("s", "state").await, "parked");
     let page = operator.get("/lanes").await;
-    page.assert_page(200, "it&#39;s &lt;odd&gt;");
+    page.assert_page(200, "it's &lt;odd&gt;");
     operator.act("/action/lane", &[("lane", &id), ("action", "unpark")]).await;
     assert_ne!(desk.lane_text("s", "state").await, "parked");
     desk.plant.receiver.set_broken(false);
@@ -93,7 +93,7 @@ async fn a_session_is_paused_resumed_closed_and_reopened() {
     let mut operator = desk.visitor(&["read", "operate"]).await;
     let back = "/session?stream=runs&name=a+b";
     let page = operator.get(back).await;
-    page.assert_page(200, "lanekeeper session close --drain runs &#39;a b&#39;");
+    page.assert_page(200, "lanekeeper session close --drain runs 'a b'");
     for (action, told) in [
         ("pause", "1 lane was parked."),
         ("pause", "Every lane was parked already: nothing was changed."),

@@ -1,10 +1,8 @@
 //! Signing in and out: the cookie, several workers, and those who try.
 
-use std::time::Duration;
-
 use super::desk::{Browser, Desk};
 use crate::process::plant::LIMIT;
-use crate::support::wait_until;
+use crate::support::{RedisServer, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sign_in_counts_at_every_worker_until_it_is_ended_at_one() {
@@ -108,13 +106,19 @@ async fn a_sign_in_leads_to_the_page_that_was_asked_for_and_to_no_other_server()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_sends_no_faster_than_its_rate_here_either() {
-    let desk = Desk::open(&[]).await;
-    let token = desk.token(&["slow", "--scope", "read", "--rate", "2/m"]).await;
-    let mut browser = desk.browser();
-    assert_eq!(browser.sign_in(&token).await.status, 303);
-    wait_until(LIMIT + Duration::from_secs(60), "it is refused", async || {
-        browser.get("/").await.status == 429
+async fn a_token_reads_pages_no_faster_than_its_rate() {
+    let redis = RedisServer::start();
+    let desk = Desk::open(&[("REDIS_URL", &redis.url())]).await;
+    wait_until(LIMIT, "limits are decided in Redis", async || {
+        let metrics = desk.browser().get("/metrics").await;
+        let mut lines = metrics.body.lines();
+        lines.any(|line| line.starts_with("lanekeeper_limit_shared") && line.ends_with(" 1"))
     })
     .await;
+    let token = desk.token(&["slow", "--scope", "read", "--rate", "2/h"]).await;
+    let mut browser = desk.browser();
+    assert_eq!(browser.sign_in(&token).await.status, 303);
+    assert_eq!(browser.get("/").await.status, 200);
+    let refused = browser.get("/").await;
+    refused.assert_page(429, "may send 2/h");
 }

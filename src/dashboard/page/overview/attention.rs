@@ -126,7 +126,10 @@ fn of_subscription(
                 format::plural(status.lanes.parked, "session", "sessions"),
                 if status.lanes.parked == 1 { "is" } else { "are" }
             ),
-            why: Some("They wait until somebody unparks them or skips their head.".to_owned()),
+            why: Some(match status.lanes.parked {
+                1 => "It waits until somebody unparks it or skips its head.".to_owned(),
+                _ => "They wait until somebody unparks them or skips their heads.".to_owned(),
+            }),
             to: Some((format!("/lanes?{of_name}"), "Show them")),
         });
     }
@@ -138,7 +141,10 @@ fn of_subscription(
                 format::plural(status.lanes.blocked, "session", "sessions"),
                 if status.lanes.blocked == 1 { "is" } else { "are" }
             ),
-            why: Some("Each is tried again by itself; nothing else is held up.".to_owned()),
+            why: Some(match status.lanes.blocked {
+                1 => "It is tried again by itself; nothing else is held up.".to_owned(),
+                _ => "Each is tried again by itself; nothing else is held up.".to_owned(),
+            }),
             to: Some((format!("/lanes?{of_name}"), "Show them")),
         });
     }
