@@ -93,10 +93,13 @@ impl Figures {
 
 fn series(samples: &VecDeque<Sample>) -> Series {
     let seconds = EVERY.as_secs_f64();
-    let between = |(one, next): (&Sample, &Sample)| {
-        (next.delivered - one.delivered).max(0.0) / seconds
-    };
-    let rates: Vec<f64> = samples.iter().zip(samples.iter().skip(1)).map(between).collect();
+    let between =
+        |(one, next): (&Sample, &Sample)| (next.delivered - one.delivered).max(0.0) / seconds;
+    let rates: Vec<f64> = samples
+        .iter()
+        .zip(samples.iter().skip(1))
+        .map(between)
+        .collect();
     let first = samples.len().saturating_sub(PRESENT);
     let (Some(first), Some(last)) = (samples.get(first), samples.back()) else {
         return Series::default();
@@ -135,7 +138,11 @@ mod tests {
         let series = ring.of("audit");
         assert_eq!(series.rates, [10.0, 0.0, 2.0]);
         assert_eq!(series.rate, Some(4.0));
-        assert!(series.latency_s.is_some_and(|latency| (latency - 0.1).abs() < 1e-9));
+        assert!(
+            series
+                .latency_s
+                .is_some_and(|latency| (latency - 0.1).abs() < 1e-9)
+        );
         for _ in 0..PRESENT {
             ring.add(vec![figures(60.0)]);
         }

@@ -89,7 +89,11 @@ mod tests {
     fn a_form_of_another_site_is_none_of_ours() {
         let host = ("host", "lanes.example:8080");
         assert!(is_ours(&[host]));
-        assert!(is_ours(&[host, ("sec-fetch-site", "same-origin"), ("origin", "null")]));
+        assert!(is_ours(&[
+            host,
+            ("sec-fetch-site", "same-origin"),
+            ("origin", "null")
+        ]));
         assert!(is_ours(&[host, ("origin", "https://lanes.example:8080")]));
         assert!(is_ours(&[
             ("host", "worker:8080"),

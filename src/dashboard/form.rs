@@ -55,7 +55,9 @@ impl Form {
         let value = self.raw(name).filter(|value| !value.is_empty());
         let value = value.ok_or_else(|| Trouble::invalid(format!("{name:?} is missing.")))?;
         match value.len() > LONGEST || value.contains('\0') {
-            true => Err(Trouble::invalid(format!("{name:?} is too long, or has a NUL."))),
+            true => Err(Trouble::invalid(format!(
+                "{name:?} is too long, or has a NUL."
+            ))),
             false => Ok(value),
         }
     }
@@ -76,7 +78,8 @@ impl Form {
     }
 
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.raw(name).is_some_and(|value| value == "1" || value == "on")
+        self.raw(name)
+            .is_some_and(|value| value == "1" || value == "on")
     }
 }
 

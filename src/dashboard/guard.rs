@@ -48,6 +48,8 @@ pub(crate) async fn page(
     }
     policy::bound(response.headers_mut());
     let no_store = HeaderValue::from_static("no-store");
-    response.headers_mut().insert(header::CACHE_CONTROL, no_store);
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, no_store);
     response
 }

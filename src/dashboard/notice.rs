@@ -92,7 +92,9 @@ pub(crate) fn see_other(path: &str) -> Response {
 pub(crate) fn own_path(path: &str) -> &str {
     let is_own = path.starts_with('/')
         && !path[1..].starts_with(['/', '\\'])
-        && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
+        && path
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'\\')
         && path.len() <= 4_096;
     if is_own { path } else { "/" }
 }

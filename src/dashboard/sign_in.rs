@@ -36,7 +36,9 @@ pub(crate) fn ask(
     first: SignInFirst,
     refused: Option<&str>,
 ) -> Response {
-    let path = asked.and_then(Uri::path_and_query).map_or("/", |path| path.as_str());
+    let path = asked
+        .and_then(Uri::path_and_query)
+        .map_or("/", |path| path.as_str());
     let next = own_path(path);
     if first.asked_by_other_site && refused.is_none() {
         // A link of another site: the browser keeps the cookie to itself, until a page of ours asks.

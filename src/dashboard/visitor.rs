@@ -81,7 +81,9 @@ impl Visitor {
     }
 
     pub(crate) fn reaches(&self, stream: &str) -> bool {
-        self.grant.as_ref().is_none_or(|grant| grant.reaches(stream))
+        self.grant
+            .as_ref()
+            .is_none_or(|grant| grant.reaches(stream))
     }
 
     /// Whether it sees what belongs to no stream: workers, foreign locks.

@@ -43,7 +43,9 @@ pub(super) fn read(families: &[MetricFamily]) -> Vec<DeliveryFigures> {
         for metric in family.get_metric() {
             match family.name() {
                 SETTLED if label(metric, OUTCOME) == Some("delivered") => {
-                    add(metric, &|of| of.delivered += metric.get_counter().get_value());
+                    add(metric, &|of| {
+                        of.delivered += metric.get_counter().get_value()
+                    });
                 }
                 LATENCY => add(metric, &|of| {
                     of.latency_sum_s += metric.get_histogram().get_sample_sum();

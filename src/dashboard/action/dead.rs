@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::response::Response;
+use lanekeeper_postgres::StoreError;
 use lanekeeper_postgres::inspect::{self, DeadLetter};
 use lanekeeper_postgres::operate::{self, Requeued};
-use lanekeeper_postgres::StoreError;
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
@@ -61,7 +61,10 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
 async fn requeue(client: &Client, letters: &[DeadLetter], reason: &str) -> Sum {
     let mut lanes: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for letter in letters {
-        lanes.entry(letter.lane_id).or_default().push(letter.dead_id);
+        lanes
+            .entry(letter.lane_id)
+            .or_default()
+            .push(letter.dead_id);
     }
     let began = Instant::now();
     let mut sum = Sum::default();
@@ -121,7 +124,10 @@ fn told(sum: Sum, what: &str, asked: i64) -> Result<Notice, Trouble> {
         return refused(error);
     }
     let were = if done == 1 { "was" } else { "were" };
-    let mut text = format!("{} {were} {what}.", plural(done, "dead letter", "dead letters"));
+    let mut text = format!(
+        "{} {were} {what}.",
+        plural(done, "dead letter", "dead letters")
+    );
     let gone = asked - done - before - left;
     for (count, why) in [
         (before, "had been dealt with already"),

@@ -34,10 +34,16 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
     let notice = match changed {
         Ok(_) => Notice::done(match (action, head) {
             (LaneAction::Skip, Some(seq)) => {
-                format!("Seq {seq} was skipped; what is behind it goes on to {}.", lane.subscription)
+                format!(
+                    "Seq {seq} was skipped; what is behind it goes on to {}.",
+                    lane.subscription
+                )
             }
             (LaneAction::Park, _) => {
-                format!("The lane to {} is parked until somebody unparks it.", lane.subscription)
+                format!(
+                    "The lane to {} is parked until somebody unparks it.",
+                    lane.subscription
+                )
             }
             (LaneAction::Unpark, _) => format!("The lane to {} goes on.", lane.subscription),
             _ => format!("The head is tried at once, to {}.", lane.subscription),

@@ -26,7 +26,9 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
         "close" => close(client, stream, name, &reason).await,
         "drain" => closing::close_session(client, stream, name, Some(&reason), true)
             .await
-            .map(|_| Notice::done("The session takes no more events; what is there is delivered first.")),
+            .map(|_| {
+                Notice::done("The session takes no more events; what is there is delivered first.")
+            }),
         "reopen" => closing::reopen_session(client, stream, name)
             .await
             .map(|reopened| match reopened {
@@ -87,9 +89,12 @@ async fn change(
         None if all == 0 => Ok(Notice::refused(format!(
             "Every lane was {what} already: nothing was changed."
         ))),
-        None => Ok(Notice::done(format!("{} {what}.", match all {
-            1 => "1 lane was".to_owned(),
-            _ => format!("{all} lanes were"),
-        }))),
+        None => Ok(Notice::done(format!(
+            "{} {what}.",
+            match all {
+                1 => "1 lane was".to_owned(),
+                _ => format!("{all} lanes were"),
+            }
+        ))),
     }
 }

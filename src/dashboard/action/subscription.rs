@@ -29,7 +29,11 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
             "paused",
         ),
         "resume" => (operate::resume_subscription(client, name).await, "running"),
-        _ => return Err(Trouble::invalid("There is no such action on a subscription.")),
+        _ => {
+            return Err(Trouble::invalid(
+                "There is no such action on a subscription.",
+            ));
+        }
     };
     let notice = match changed {
         Ok(true) => Notice::done(format!("{name} is {state}.")),

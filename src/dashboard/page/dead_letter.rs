@@ -19,7 +19,9 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let payloads = asked.dashboard.config.payloads;
     let mut lease = Lease::take(&asked.dashboard).await?;
     let reading = lease.begin().await?;
-    let found = inspect::dead_letter_excerpt(&reading, dead_id, if payloads { CHARACTERS } else { 0 }).await?;
+    let found =
+        inspect::dead_letter_excerpt(&reading, dead_id, if payloads { CHARACTERS } else { 0 })
+            .await?;
     drop(reading);
     lease.done();
     let (letter, text, size) = found

@@ -74,14 +74,22 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
 /// The list that the visitor came from.
 fn back(chosen: Option<&str>, text: Option<&str>) -> String {
     let pairs = [("subscription", chosen), ("text", text)];
-    let pairs = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let pairs = pairs
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
     format!("/dead?{}", query(pairs))
 }
 
 fn review(asked: &Asked, verb: &str, letters: &[DeadLetter], has_more: bool, back: &str) -> Markup {
     let (does, explains) = match verb {
-        "requeue" => ("Requeue", "Each is delivered again, before everything that its lane has not delivered yet, in the order of its session. What fails again is a dead letter again."),
-        _ => ("Drop", "They are given up for good. They stay on record as dropped, with their payloads."),
+        "requeue" => (
+            "Requeue",
+            "Each is delivered again, before everything that its lane has not delivered yet, in the order of its session. What fails again is a dead letter again.",
+        ),
+        _ => (
+            "Drop",
+            "They are given up for good. They stay on record as dropped, with their payloads.",
+        ),
     };
     let how_many = format::plural(letters.len() as i64, "dead letter", "dead letters");
     let mut ids: Vec<i64> = letters.iter().map(|it| it.dead_id).collect();
@@ -90,8 +98,10 @@ fn review(asked: &Asked, verb: &str, letters: &[DeadLetter], has_more: bool, bac
     let mut words = vec!["dead", verb];
     words.extend(ids.iter().map(String::as_str));
     words.push("--yes");
-    let mut sessions: Vec<(&str, &str)> =
-        letters.iter().map(|it| (it.stream.as_str(), it.session.as_str())).collect();
+    let mut sessions: Vec<(&str, &str)> = letters
+        .iter()
+        .map(|it| (it.stream.as_str(), it.session.as_str()))
+        .collect();
     sessions.sort_unstable();
     sessions.dedup();
     html! {
@@ -130,7 +140,7 @@ fn counted<'a>(name: &str, values: impl Iterator<Item = &'a str>) -> Markup {
         *counts.entry(format::short(value, 120)).or_default() += 1;
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by(|one, other| other.1.cmp(&one.1));
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     html! {
         table.counted {
             thead { tr { th scope="col" { (name) } th.number scope="col" { "Count" } } }

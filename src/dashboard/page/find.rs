@@ -22,15 +22,19 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let stream_ids = asked.visitor.stream_ids(&reading).await?;
     let mut found = inspect::search_session(&reading, wanted, stream_ids.as_deref()).await?;
     if let Some(message_id) = message_id {
-        let messages =
-            inspect::search_message(&reading, message_id, stream_ids.as_deref()).await?;
+        let messages = inspect::search_message(&reading, message_id, stream_ids.as_deref()).await?;
         found.extend(messages);
     }
     drop(reading);
     lease.done();
 
-    // Everything that is called exactly so, and no more: nobody has to choose.
-    if let [one] = found.as_slice() {
+    // One that is called exactly so, or one at all: nobody has to choose.
+    let is_exact = |place: &&Place| place.seq.is_some() || place.session == wanted;
+    let exact: Vec<&Place> = found.iter().filter(is_exact).collect();
+    if let ([one], _) | (_, [one]) = (
+        exact.as_slice(),
+        found.iter().collect::<Vec<_>>().as_slice(),
+    ) {
         return Ok(see_other(&address(one)));
     }
     let main = html! {

@@ -24,7 +24,9 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
         .map(|it| it.id)
         .collect();
     if ids.is_empty() && chosen.is_some() {
-        return Err(Trouble::not_found("There is no such subscription, or your token is not for it."));
+        return Err(Trouble::not_found(
+            "There is no such subscription, or your token is not for it.",
+        ));
     }
     let filter = LaneFilter {
         subscription_ids: Some(&ids),
@@ -122,6 +124,9 @@ mod tests {
         for bad in ["", "1", "1.x", "9223372036854775807.1", "1.2.3"] {
             assert!(place(bad).is_err(), "{bad}");
         }
-        assert_eq!(place("-9223372036854775808.1").ok().map(|it| it.due_us), Some(-1));
+        assert_eq!(
+            place("-9223372036854775808.1").ok().map(|it| it.due_us),
+            Some(-1)
+        );
     }
 }

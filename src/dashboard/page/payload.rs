@@ -16,7 +16,10 @@ const CHARACTERS: i32 = 65_536;
 const DEEPEST: usize = 32;
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
-    let (stream, name) = (asked.query.required("stream")?, asked.query.required("name")?);
+    let (stream, name) = (
+        asked.query.required("stream")?,
+        asked.query.required("name")?,
+    );
     let seq = asked.query.required_number("seq")?;
     asked.visitor.require_stream(stream)?;
     allowed(&asked)?;
@@ -27,7 +30,9 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     drop(reading);
     lease.done();
     let excerpt = found.ok_or_else(|| {
-        Trouble::not_found(format!("Seq {seq} is not in the log: it never was, or its day was dropped."))
+        Trouble::not_found(format!(
+            "Seq {seq} is not in the log: it never was, or its day was dropped."
+        ))
     })?;
     let from = seq.to_string();
     let whole = command::line(&["tail", stream, name, "--from", &from]);
@@ -64,7 +69,9 @@ pub(super) fn shown(text: &str, size: i32, whole: &str) -> Markup {
 pub(super) fn allowed(asked: &Asked) -> Result<(), Trouble> {
     match asked.dashboard.config.payloads {
         true => Ok(()),
-        false => Err(Trouble::forbidden("Payloads are hidden here: dashboard.payloads is off.")),
+        false => Err(Trouble::forbidden(
+            "Payloads are hidden here: dashboard.payloads is off.",
+        )),
     }
 }
 

@@ -18,7 +18,10 @@ use crate::trouble::Trouble;
 const EVENTS: i64 = 40;
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
-    let (stream, name) = (asked.query.required("stream")?, asked.query.required("name")?);
+    let (stream, name) = (
+        asked.query.required("stream")?,
+        asked.query.required("name")?,
+    );
     asked.visitor.require_stream(stream)?;
     let before = asked.query.number("before")?;
     let mut lease = Lease::take(&asked.dashboard).await?;
@@ -95,7 +98,10 @@ fn state(status: &SessionStatus, lanes: &[LaneStatus]) -> Markup {
         (Some(_), ..) => badge(Tone::Calm, "closed"),
         (None, 0, 0) => badge(Tone::Good, "delivered"),
         (None, 0, _) if is_blocked => badge(Tone::Warn, "blocked"),
-        (None, 0, behind) => badge(Tone::Busy, &format!("{} behind", format::count(behind, false))),
+        (None, 0, behind) => badge(
+            Tone::Busy,
+            &format!("{} behind", format::count(behind, false)),
+        ),
         _ => badge(Tone::Bad, "parked"),
     }
 }
@@ -147,7 +153,13 @@ fn agent(entry: &RegistryEntry, payloads: bool) -> Markup {
     };
     let hidden = || "hidden by dashboard.payloads".to_owned();
     let text = |text: &Option<String>| {
-        text.as_ref().map(|text| if payloads { format::short(text, 400) } else { hidden() })
+        text.as_ref().map(|text| {
+            if payloads {
+                format::short(text, 400)
+            } else {
+                hidden()
+            }
+        })
     };
     let facts = [
         ("Agent", entry.cli.clone()),
@@ -156,7 +168,13 @@ fn agent(entry: &RegistryEntry, payloads: bool) -> Markup {
         ("Model", entry.model.clone()),
         ("Last prompt", text(&entry.last_prompt)),
         ("Last notification", text(&entry.last_notification)),
-        ("Last error", entry.last_error.as_ref().map(|error| format::short(error, 400))),
+        (
+            "Last error",
+            entry
+                .last_error
+                .as_ref()
+                .map(|error| format::short(error, 400)),
+        ),
     ];
     html! {
         dl.facts {

@@ -36,7 +36,9 @@ pub(super) fn all(sessions: &[SessionStatus]) -> Markup {
 
 /// Sessions of the registry; without the texts of prompts where payloads are hidden.
 pub(super) fn agents(sessions: &[SessionStatus], payloads: bool) -> Markup {
-    let known = sessions.iter().filter_map(|one| Some((one, one.registry.as_ref()?)));
+    let known = sessions
+        .iter()
+        .filter_map(|one| Some((one, one.registry.as_ref()?)));
     html! {
         div.scroll {
             table.agents {

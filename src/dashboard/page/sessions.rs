@@ -17,13 +17,17 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let stream_ids = asked.visitor.stream_ids(&reading).await?;
     let page = inspect::session_page(&reading, stream_ids.as_deref(), before, ROWS).await?;
     let stale_after_s = asked.dashboard.fleet.stale_after_s;
-    let sessions =
-        inspect::sessions(&reading, None, Some(&page.rows), stale_after_s, ROWS).await?;
+    let sessions = inspect::sessions(&reading, None, Some(&page.rows), stale_after_s, ROWS).await?;
     drop(reading);
     lease.done();
 
     let is_full = page.rows.len() as i64 == ROWS;
-    let next = page.rows.last().filter(|_| is_full).copied().or(page.scanned_to);
+    let next = page
+        .rows
+        .last()
+        .filter(|_| is_full)
+        .copied()
+        .or(page.scanned_to);
     let next = next.map(|id| id.to_string());
     let main = html! {
         div.title { h1 { "Sessions" } p.muted { "The newest first. Find one by its name with the search box." } }

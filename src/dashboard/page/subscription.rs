@@ -35,8 +35,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let mut statuses = inspect::glance(&reading, SUBSCRIPTIONS).await?;
     statuses.retain(|it| it.subscription_id == found.id);
     let status = statuses.pop();
-    let deliveries =
-        inspect::deliveries(&reading, asked.dashboard.fleet.frozen_after).await?;
+    let deliveries = inspect::deliveries(&reading, asked.dashboard.fleet.frozen_after).await?;
     let delivery = deliveries.of(found.id, found.paused);
     let held_up = LaneFilter {
         subscription_ids: Some(&[found.id]),
@@ -88,8 +87,16 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
 fn pausing(asked: &Asked, found: &Subscription, back: &str) -> Markup {
     let name: &str = &found.name;
     let (verb, label, explains) = match found.paused {
-        true => ("resume", "Resume", "Its deliveries go on where they stopped, in order."),
-        false => ("pause", "Pause", "Deliveries under way are finished, and then nothing more is sent. Its events wait in order; nothing is lost."),
+        true => (
+            "resume",
+            "Resume",
+            "Its deliveries go on where they stopped, in order.",
+        ),
+        false => (
+            "pause",
+            "Pause",
+            "Deliveries under way are finished, and then nothing more is sent. Its events wait in order; nothing is lost.",
+        ),
     };
     Act {
         to: "/action/subscription",
@@ -156,13 +163,27 @@ fn reported(state: ReportedState) -> Markup {
 
 /// Without the adapter's settings, which may carry a credential: the destination's name has what may be shown.
 fn definition(found: &Subscription) -> Markup {
-    let schedule: Vec<String> = found.retry_schedule.iter().map(|it| duration::written(*it)).collect();
+    let schedule: Vec<String> = found
+        .retry_schedule
+        .iter()
+        .map(|it| duration::written(*it))
+        .collect();
     let attempts = match found.max_attempts {
         0 => "for ever".to_owned(),
-        most => format!("{most} attempts, then {}", found.on_exhausted.as_str().replace('_', " ")),
+        most => format!(
+            "{most} attempts, then {}",
+            found.on_exhausted.as_str().replace('_', " ")
+        ),
     };
-    let events = found.events.as_ref().map_or("all of the stream".to_owned(), |events| events.join(", "));
-    let limits: Vec<String> = found.limits.iter().map(|limit| limit.rate.to_string()).collect();
+    let events = found
+        .events
+        .as_ref()
+        .map_or("all of the stream".to_owned(), |events| events.join(", "));
+    let limits: Vec<String> = found
+        .limits
+        .iter()
+        .map(|limit| limit.rate.to_string())
+        .collect();
     let rows = [
         ("Destination", found.place()),
         ("Version", found.version.to_string()),
@@ -170,9 +191,19 @@ fn definition(found: &Subscription) -> Markup {
         ("Tried", attempts),
         ("Waits between", schedule.join(", ")),
         ("Acknowledgement", found.ack.as_str().to_owned()),
-        ("Limits", if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }),
+        (
+            "Limits",
+            if limits.is_empty() {
+                "none".to_owned()
+            } else {
+                limits.join(", ")
+            },
+        ),
         ("At once, per worker", found.concurrency.to_string()),
-        ("Merges repeated events", if found.coalesce { "yes" } else { "no" }.to_owned()),
+        (
+            "Merges repeated events",
+            if found.coalesce { "yes" } else { "no" }.to_owned(),
+        ),
     ];
     html! {
         dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } }

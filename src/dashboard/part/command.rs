@@ -48,7 +48,10 @@ mod tests {
 
     #[test]
     fn a_shell_takes_every_name_as_it_is() {
-        assert_eq!(line(&["lane", "skip", "42", "--yes"]), "lanekeeper lane skip 42 --yes");
+        assert_eq!(
+            line(&["lane", "skip", "42", "--yes"]),
+            "lanekeeper lane skip 42 --yes"
+        );
         assert_eq!(quote("a b"), "'a b'");
         assert_eq!(quote("it's $(rm)"), r"'it'\''s $(rm)'");
         assert_eq!(quote(""), "''");

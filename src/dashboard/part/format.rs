@@ -55,7 +55,7 @@ pub(crate) fn count(number: i64, is_bound: bool) -> String {
         text.push('−');
     }
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push('\u{202f}');
         }
         text.push(digit);
@@ -68,13 +68,16 @@ pub(crate) fn count(number: i64, is_bound: bool) -> String {
 
 /// `1 event`, `3 events`.
 pub(crate) fn plural(number: i64, one: &str, many: &str) -> String {
-    format!("{} {}", count(number, false), if number == 1 { one } else { many })
+    format!(
+        "{} {}",
+        count(number, false),
+        if number == 1 { one } else { many }
+    )
 }
 
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
-        r if r == 0.0 => "0/s".to_owned(),
-        r if r < 1.0 => format!("{r:.1}/s"),
+        0.0 => "0/s".to_owned(),
         r if r < 10.0 => format!("{r:.1}/s"),
         r => format!("{}/s", count(r.round() as i64, false)),
     }
@@ -122,9 +125,18 @@ mod tests {
         let said = [0.0, 0.2, 45.4, 200.0, 7_300.0, 500_000.0].map(span);
         assert_eq!(said, ["0 s", "200 ms", "45 s", "3 min", "2 h", "6 d"]);
         assert_eq!(count(1_234_567, true), "1\u{202f}234\u{202f}567+");
-        assert_eq!((count(12, false), count(-1_000, false)), ("12".to_owned(), "−1\u{202f}000".to_owned()));
-        assert_eq!([0.0, 0.25, 3.21, 1_200.4].map(rate), ["0/s", "0.2/s", "3.2/s", "1\u{202f}200/s"]);
-        assert_eq!([10, 2_048, 8 << 20].map(bytes), ["10 B", "2.0 KiB", "8.0 MiB"]);
+        assert_eq!(
+            (count(12, false), count(-1_000, false)),
+            ("12".to_owned(), "−1\u{202f}000".to_owned())
+        );
+        assert_eq!(
+            [0.0, 0.25, 3.21, 1_200.4].map(rate),
+            ["0/s", "0.2/s", "3.2/s", "1\u{202f}200/s"]
+        );
+        assert_eq!(
+            [10, 2_048, 8 << 20].map(bytes),
+            ["10 B", "2.0 KiB", "8.0 MiB"]
+        );
     }
 
     #[test]

@@ -71,7 +71,10 @@ fn why(lane: &LaneStatus) -> Markup {
     let failed = match (lane.attempts, lane.crashes) {
         (0, 0) => None,
         (attempts, 0) => Some(format::plural(attempts.into(), "attempt", "attempts")),
-        (0, crashes) => Some(format!("{} of a worker", format::plural(crashes.into(), "crash", "crashes"))),
+        (0, crashes) => Some(format!(
+            "{} of a worker",
+            format::plural(crashes.into(), "crash", "crashes")
+        )),
         (attempts, crashes) => Some(format!("{attempts} attempts, {crashes} crashes")),
     };
     html! {
@@ -110,7 +113,10 @@ pub(crate) fn actions(visitor: &Visitor, lane: &LaneStatus, back: &str) -> Marku
     let act = |verb: &str, label: &str, explains: &str| {
         let mut fields = vec![("lane", id.as_str()), ("action", verb)];
         // What was seen: an action on another head is refused. Parking has no head.
-        if let Some(head) = head.as_deref().filter(|_| verb != "park" && verb != "unpark") {
+        if let Some(head) = head
+            .as_deref()
+            .filter(|_| verb != "park" && verb != "unpark")
+        {
             fields.push(("head", head));
         }
         let mut command = vec!["lane", verb, id.as_str()];

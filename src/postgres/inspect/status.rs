@@ -118,7 +118,14 @@ pub async fn glance(
     client: &impl GenericClient,
     limit: i64,
 ) -> Result<Vec<SubscriptionStatus>, StoreError> {
-    count(client, limit, LANES_GLANCED_AT, LANES_GLANCED_AT, std::iter::empty()).await
+    count(
+        client,
+        limit,
+        LANES_GLANCED_AT,
+        LANES_GLANCED_AT,
+        std::iter::empty(),
+    )
+    .await
 }
 
 async fn count(

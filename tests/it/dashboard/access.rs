@@ -24,7 +24,10 @@ const PAGES: [&str; 12] = [
 async fn a_page_needs_a_sign_in_and_an_action_the_scope_operate() {
     let desk = Desk::open(&[]).await;
     let lane = desk.block("s", 2).await.to_string();
-    let dead = desk.plant.count("SELECT count(*) FROM lanekeeper.operation").await;
+    let dead = desk
+        .plant
+        .count("SELECT count(*) FROM lanekeeper.operation")
+        .await;
     assert_eq!(dead, 0);
     let actions: [(&str, Vec<(&str, &str)>); 4] = [
         ("/action/lane", vec![("lane", &lane), ("action", "park")]),
@@ -52,7 +55,10 @@ async fn a_page_needs_a_sign_in_and_an_action_the_scope_operate() {
     let refused = nobody.sign_in(&producer).await;
     refused.assert_page(403, "has no scope read");
     let operator = desk.token(&["blind", "--scope", "operate"]).await;
-    nobody.sign_in(&operator).await.assert_page(403, "has no scope read");
+    nobody
+        .sign_in(&operator)
+        .await
+        .assert_page(403, "has no scope read");
     assert!(nobody.cookies.is_empty());
 
     let mut reader = desk.visitor(&["read"]).await;
@@ -67,15 +73,24 @@ async fn a_page_needs_a_sign_in_and_an_action_the_scope_operate() {
         let expected = if *path == "/action/dead" { 303 } else { 403 };
         assert_eq!(answer.status, expected, "{path}");
     }
-    let done = desk.plant.count("SELECT count(*) FROM lanekeeper.operation").await;
+    let done = desk
+        .plant
+        .count("SELECT count(*) FROM lanekeeper.operation")
+        .await;
     assert_eq!(done, 0, "nothing was done by those who may not");
 
-    let token = desk.token(&["op", "--scope", "read", "--scope", "operate"]).await;
+    let token = desk
+        .token(&["op", "--scope", "read", "--scope", "operate"])
+        .await;
     let mut operator = desk.browser();
     operator.sign_in(&token).await;
     let page = operator.get("/lanes").await;
-    assert!(page.has("/action/lane") && page.has(&format!("lanekeeper lane skip {lane} --seq 1 --yes")));
-    let answer = operator.act("/action/lane", &[("lane", &lane), ("action", "park")]).await;
+    assert!(
+        page.has("/action/lane") && page.has(&format!("lanekeeper lane skip {lane} --seq 1 --yes"))
+    );
+    let answer = operator
+        .act("/action/lane", &[("lane", &lane), ("action", "park")])
+        .await;
     assert_eq!(answer.status, 303);
     assert_eq!(desk.lane_text("s", "state").await, "parked");
 }
@@ -119,8 +134,14 @@ async fn a_token_for_one_stream_sees_and_does_nothing_in_another() {
     assert_eq!(other.get("/workers").await.status, 403);
     for (path, fields) in [
         ("/action/lane", vec![("lane", &*lane), ("action", "park")]),
-        ("/action/session", vec![("stream", "runs"), ("name", "s"), ("action", "close")]),
-        ("/action/subscription", vec![("name", "out"), ("action", "pause")]),
+        (
+            "/action/session",
+            vec![("stream", "runs"), ("name", "s"), ("action", "close")],
+        ),
+        (
+            "/action/subscription",
+            vec![("name", "out"), ("action", "pause")],
+        ),
         ("/action/dead", vec![("id", &*id), ("action", "drop")]),
     ] {
         assert_eq!(other.act(path, &fields).await.status, 404, "{path}");
@@ -141,11 +162,16 @@ async fn a_read_only_dashboard_takes_no_action_and_one_that_is_off_has_no_page()
     let page = operator.get("/lanes").await;
     page.assert_page(200, "read-only dashboard");
     assert!(!page.has("/action/"));
-    let answer = operator.act("/action/lane", &[("lane", &lane), ("action", "park")]).await;
+    let answer = operator
+        .act("/action/lane", &[("lane", &lane), ("action", "park")])
+        .await;
     answer.assert_page(403, "Nothing was done");
     assert_eq!(desk.lane_text("s", "state").await, "blocked");
 
-    let off = desk.plant.worker(&[("LANEKEEPER_DASHBOARD__MODE", "off")]).await;
+    let off = desk
+        .plant
+        .worker(&[("LANEKEEPER_DASHBOARD__MODE", "off")])
+        .await;
     let mut browser = super::desk::Browser::at(&off);
     for path in ["/", "/sign-in", "/assets/dashboard.css"] {
         let answer = browser.get(path).await;
@@ -191,7 +217,15 @@ async fn a_revoked_token_ends_its_sign_ins() {
     let desk = Desk::open(&[]).await;
     let mut visitor = desk.visitor(&["read"]).await;
     assert_eq!(visitor.get("/").await.status, 200);
-    let ran = run(&["token", "revoke", "visitor"], &[("DATABASE_URL", &desk.plant.url)], "").await;
+    let ran = run(
+        &["token", "revoke", "visitor"],
+        &[("DATABASE_URL", &desk.plant.url)],
+        "",
+    )
+    .await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    wait_until(LIMIT, "it is refused", async || visitor.get("/").await.status == 401).await;
+    wait_until(LIMIT, "it is refused", async || {
+        visitor.get("/").await.status == 401
+    })
+    .await;
 }

@@ -13,7 +13,8 @@ async fn while_postgres_is_away_the_page_says_so_and_comes_back_by_itself() {
     let direct = db.url().to_owned();
     let proxy = Proxy::start(Upstream::of(&direct), Protocol::Postgres).await;
     let plant = Plant::on(direct.clone(), "runs", Duration::ZERO).await;
-    let worker = crate::support::WorkerProcess::start(&proxy.through(&direct), &plant.receiver, &[]).await;
+    let worker =
+        crate::support::WorkerProcess::start(&proxy.through(&direct), &plant.receiver, &[]).await;
     let token = token(&direct, &["me", "--scope", "read"]).await;
     let mut reader = Browser::at(&worker);
     assert_eq!(reader.sign_in(&token).await.status, 303);
@@ -29,9 +30,11 @@ async fn while_postgres_is_away_the_page_says_so_and_comes_back_by_itself() {
     }
     assert_eq!(reader.get("/assets/dashboard.css").await.status, 200);
     proxy.lead_to(Upstream::of(&direct));
-    wait_until(LIMIT, "the page is back, with the same sign-in", async || {
-        reader.get("/").await.status == 200
-    })
+    wait_until(
+        LIMIT,
+        "the page is back, with the same sign-in",
+        async || reader.get("/").await.status == 200,
+    )
     .await;
     drop(worker);
     drop(db);

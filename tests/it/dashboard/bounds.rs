@@ -51,7 +51,11 @@ async fn lengthen(client: &Client, from: i64, to: i64) {
         .unwrap();
 }
 
-async fn pages(reading: &Transaction<'_>, statement: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> i64 {
+async fn pages(
+    reading: &Transaction<'_>,
+    statement: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> i64 {
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}");
     let rows = reading.query_typed(&explain, parameters).await.unwrap();
     crate::statements::snapshot::pages(&rows[0].get(0))
@@ -60,12 +64,18 @@ async fn pages(reading: &Transaction<'_>, statement: &str, parameters: &[(&(dyn 
 /// Each statement of a page with the pages that it reads.
 async fn costs(client: &mut Client) -> Vec<(&'static str, i64)> {
     let long: i64 = client
-        .query_one("SELECT session_id FROM lanekeeper.session WHERE name = 'long'", &[])
+        .query_one(
+            "SELECT session_id FROM lanekeeper.session WHERE name = 'long'",
+            &[],
+        )
         .await
         .unwrap()
         .get(0);
     let lanes: Vec<i64> = client
-        .query_one("SELECT array_agg(lane_id) FROM lanekeeper.lane WHERE session_id = $1", &[&long])
+        .query_one(
+            "SELECT array_agg(lane_id) FROM lanekeeper.lane WHERE session_id = $1",
+            &[&long],
+        )
         .await
         .unwrap()
         .get(0);
@@ -117,7 +127,10 @@ async fn what_a_page_reads_does_not_grow_with_the_database() {
     for ((name, small), (_, large)) in small.iter().zip(&large) {
         // Trees get a level more, and rows of one session lie further apart.
         let most = small * 3 / 2 + 60;
-        assert!(*large <= most, "{name}: {small} pages, and {large} of ten times as much");
+        assert!(
+            *large <= most,
+            "{name}: {small} pages, and {large} of ten times as much"
+        );
         assert!(*large < 12_000, "{name}: {large} pages");
     }
 }

@@ -58,7 +58,10 @@ async fn an_operator_finds_what_is_stuck_and_mends_it_in_a_real_browser() {
     let parked = desk.block("invoices-3", 2).await;
     desk.plant
         .client
-        .execute("SELECT lanekeeper.change_lane($1, 'park', 'waiting for the customer')", &[&parked])
+        .execute(
+            "SELECT lanekeeper.change_lane($1, 'park', 'waiting for the customer')",
+            &[&parked],
+        )
         .await
         .unwrap();
     wait_until(LIMIT, "its head has failed", async || {
@@ -66,7 +69,9 @@ async fn an_operator_finds_what_is_stuck_and_mends_it_in_a_real_browser() {
     })
     .await;
 
-    let token = desk.token(&["night-shift", "--scope", "read", "--scope", "operate"]).await;
+    let token = desk
+        .token(&["night-shift", "--scope", "read", "--scope", "operate"])
+        .await;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let child = Command::new("node")
         .arg(root.join("tests/browser/run.mjs"))
@@ -84,7 +89,10 @@ async fn an_operator_finds_what_is_stuck_and_mends_it_in_a_real_browser() {
     // The destination is back when the operator has skipped what it does not take.
     let mending = async {
         let skipped = "SELECT count(*) FROM lanekeeper.operation WHERE action = 'skip' AND reason LIKE 'known bad payload%'";
-        wait_until(WITHIN, "the head is skipped", async || desk.plant.count(skipped).await == 1).await;
+        wait_until(WITHIN, "the head is skipped", async || {
+            desk.plant.count(skipped).await == 1
+        })
+        .await;
         desk.plant.receiver.set_broken(false);
     };
     let run = async {
@@ -100,7 +108,10 @@ async fn an_operator_finds_what_is_stuck_and_mends_it_in_a_real_browser() {
             () = mending => run.await,
         }
     };
-    timeout(WITHIN, both).await.expect("the browser ends in time");
-    let open = "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL AND requeued_at IS NULL";
+    timeout(WITHIN, both)
+        .await
+        .expect("the browser ends in time");
+    let open =
+        "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL AND requeued_at IS NULL";
     assert_eq!(desk.plant.count(open).await, 0);
 }

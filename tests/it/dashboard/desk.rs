@@ -49,7 +49,8 @@ impl Desk {
     pub(crate) async fn block(&self, session: &str, events: i64) -> i64 {
         self.plant.receiver.set_broken(true);
         for seq in 1..=events {
-            self.append(session, "step", &format!("{{\"n\":{seq}}}")).await;
+            self.append(session, "step", &format!("{{\"n\":{seq}}}"))
+                .await;
         }
         wait_until(LIMIT, "its head has failed", async || {
             self.lane_text(session, "state").await == "blocked"
@@ -166,7 +167,8 @@ impl Browser {
     /// With what the forms of a page carry, which is read from `/`.
     pub(crate) async fn act(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let form = self.form().await;
-        self.post(path, &[fields, &[("form", &form)]].concat()).await
+        self.post(path, &[fields, &[("form", &form)]].concat())
+            .await
     }
 
     /// The value that proves a form to be from a page of this visitor.
@@ -176,7 +178,8 @@ impl Browser {
     }
 
     pub(crate) async fn sign_in(&mut self, token: &str) -> Answer {
-        self.post("/sign-in", &[("token", token), ("next", "/")]).await
+        self.post("/sign-in", &[("token", token), ("next", "/")])
+            .await
     }
 
     /// What an action came to, which the next page tells.
@@ -226,7 +229,9 @@ impl Answer {
     }
 
     pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
     }
 
     /// The text between two others.

@@ -15,13 +15,17 @@ const NAMES: [&str; 6] = [
 async fn names_that_look_like_markup_or_paths_are_text() {
     let desk = Desk::open(&[]).await;
     for name in NAMES {
-        desk.append(name, "<b>type</b>", "{\"html\":\"<i>no</i>\"}").await;
+        desk.append(name, "<b>type</b>", "{\"html\":\"<i>no</i>\"}")
+            .await;
     }
     let mut reader = desk.visitor(&["read", "operate"]).await;
     for path in ["/sessions", "/lanes?show=all", "/"] {
         let page = reader.get(path).await;
         assert_eq!(page.status, 200);
-        assert!(!page.has("<script>alert") && !page.has("\u{202e}"), "{path}");
+        assert!(
+            !page.has("<script>alert") && !page.has("\u{202e}"),
+            "{path}"
+        );
     }
     for name in NAMES {
         let query = url::form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>();
@@ -29,19 +33,32 @@ async fn names_that_look_like_markup_or_paths_are_text() {
         // A blank at the beginning is taken for an accident.
         if !name.starts_with(' ') {
             assert_eq!(found.status, 303, "{name:?}: {}", found.body);
-            assert_eq!(found.location.as_deref(), Some(&*format!("/session?stream=runs&name={query}")));
+            assert_eq!(
+                found.location.as_deref(),
+                Some(&*format!("/session?stream=runs&name={query}"))
+            );
         }
-        let page = reader.get(&format!("/session?stream=runs&name={query}")).await;
+        let page = reader
+            .get(&format!("/session?stream=runs&name={query}"))
+            .await;
         page.assert_page(200, "&lt;b&gt;type&lt;/b&gt;");
-        assert!(!page.has("<script>alert") && !page.has("<b>type"), "{name:?}");
-        let payload = reader.get(&format!("/payload?stream=runs&name={query}&seq=1")).await;
+        assert!(
+            !page.has("<script>alert") && !page.has("<b>type"),
+            "{name:?}"
+        );
+        let payload = reader
+            .get(&format!("/payload?stream=runs&name={query}&seq=1"))
+            .await;
         payload.assert_page(200, "&lt;i&gt;no&lt;/i&gt;");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timeline_says_what_became_of_each_event_and_links_its_trace() {
-    let variables = [("LANEKEEPER_DASHBOARD__TRACE_URL", "https://traces.example/{trace_id}?a=1")];
+    let variables = [(
+        "LANEKEEPER_DASHBOARD__TRACE_URL",
+        "https://traces.example/{trace_id}?a=1",
+    )];
     let desk = Desk::open(&variables).await;
     let trace = "0af7651916cd43dd8448eb211c80319c";
     desk.plant
@@ -62,10 +79,19 @@ async fn a_timeline_says_what_became_of_each_event_and_links_its_trace() {
     let mut reader = desk.visitor(&["read"]).await;
     let page = reader.get("/session?stream=runs&name=s").await;
     page.assert_page(200, &format!("href=\"https://traces.example/{trace}?a=1\""));
-    let states: Vec<&str> = page.body.split("class=\"word\">").skip(1).map(|rest| rest.split('<').next().unwrap()).collect();
+    let states: Vec<&str> = page
+        .body
+        .split("class=\"word\">")
+        .skip(1)
+        .map(|rest| rest.split('<').next().unwrap())
+        .collect();
     assert_eq!(states.len(), 3, "{states:?}");
     assert_eq!(&states[1..], ["skipped", "delivered"], "the newest first");
-    assert!(page.has("seq-3") && page.has("answered 500"), "{}", page.body);
+    assert!(
+        page.has("seq-3") && page.has("answered 500"),
+        "{}",
+        page.body
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,7 +109,10 @@ async fn a_payload_of_eight_mebibytes_is_shown_in_part_and_hidden_where_payloads
     assert!(page.body.len() < 1 << 20, "{} bytes", page.body.len());
     assert!(page.has("lanekeeper tail runs s --from 1"));
 
-    let hiding = desk.plant.worker(&[("LANEKEEPER_DASHBOARD__PAYLOADS", "false")]).await;
+    let hiding = desk
+        .plant
+        .worker(&[("LANEKEEPER_DASHBOARD__PAYLOADS", "false")])
+        .await;
     let mut elsewhere = super::desk::Browser::at(&hiding);
     elsewhere.cookies = reader.cookies.clone();
     let page = elsewhere.get("/session?stream=runs&name=s").await;
@@ -117,7 +146,10 @@ async fn prompts_are_hidden_where_payloads_are() {
     }
     let mut elsewhere = super::desk::Browser::at(&shown);
     elsewhere.cookies = reader.cookies.clone();
-    elsewhere.get("/agents").await.assert_page(200, "my secret prompt");
+    elsewhere
+        .get("/agents")
+        .await
+        .assert_page(200, "my secret prompt");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,11 +162,19 @@ async fn beyond_the_end_there_is_nothing_and_what_makes_no_sense_is_told() {
     let mut reader = desk.visitor(&["read"]).await;
     let page = reader.get("/session?stream=runs&name=long").await;
     assert!(page.has("id=\"seq-45\"") && !page.has("id=\"seq-5\""));
-    let older = page.between("class=\"older\" aria-label=\"More\"><a class=\"button\" href=\"", "\"").replace("&amp;", "&");
+    let older = page
+        .between(
+            "class=\"older\" aria-label=\"More\"><a class=\"button\" href=\"",
+            "\"",
+        )
+        .replace("&amp;", "&");
     let page = reader.get(&older).await;
     assert!(page.has("id=\"seq-5\"") && page.has("id=\"seq-1\"") && !page.has("class=\"older\""));
     for (path, says) in [
-        ("/session?stream=runs&name=long&before=1", "There are no more."),
+        (
+            "/session?stream=runs&name=long&before=1",
+            "There are no more.",
+        ),
         ("/lanes?after=253402300799000000.1", "There are no more."),
         ("/dead?before=1", "There are no more."),
         ("/dead?before=-9223372036854775808", "There are no more."),
@@ -143,7 +183,11 @@ async fn beyond_the_end_there_is_nothing_and_what_makes_no_sense_is_told() {
     ] {
         let page = reader.get(path).await;
         assert_eq!(page.status, 200, "{path}: {}", page.body);
-        assert!(page.has(says) || page.has("None among these"), "{path}: {}", page.body);
+        assert!(
+            page.has(says) || page.has("None among these"),
+            "{path}: {}",
+            page.body
+        );
     }
     for (path, status) in [
         ("/session?stream=runs", 400),
@@ -152,7 +196,10 @@ async fn beyond_the_end_there_is_nothing_and_what_makes_no_sense_is_told() {
         ("/session?stream=none&name=long", 404),
         ("/session?stream=runs&name=%00", 400),
         ("/payload?stream=runs&name=long&seq=46", 404),
-        ("/payload?stream=runs&name=long&seq=9223372036854775808", 400),
+        (
+            "/payload?stream=runs&name=long&seq=9223372036854775808",
+            400,
+        ),
         ("/lanes?after=1", 400),
         ("/lanes?subscription=none", 404),
         ("/agents?turn=none", 400),
@@ -183,14 +230,23 @@ async fn a_message_is_found_by_the_id_that_its_producer_gave_it() {
         .unwrap();
     let mut reader = desk.visitor(&["read"]).await;
     let found = reader.get(&format!("/find?q={id}")).await;
-    assert_eq!(found.location.as_deref(), Some("/session?stream=runs&name=s&before=2#seq-1"));
-    let unknown = reader.get("/find?q=0195f7a6-0000-7000-8000-000000000002").await;
+    assert_eq!(
+        found.location.as_deref(),
+        Some("/session?stream=runs&name=s&before=2#seq-1")
+    );
+    let unknown = reader
+        .get("/find?q=0195f7a6-0000-7000-8000-000000000002")
+        .await;
     unknown.assert_page(200, "no index by message id");
     for name in ["s-1", "s-2"] {
         desk.append(name, "step", "{}").await;
     }
     let many = reader.get("/find?q=s-").await;
-    assert!(many.has("name=s-1\"") && many.has("name=s-2\""), "{}", many.body);
+    assert!(
+        many.has("name=s-1\"") && many.has("name=s-2\""),
+        "{}",
+        many.body
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,7 +47,10 @@ pub(super) fn concerns(overview: &Overview, frozen_after: Duration) -> Vec<Conce
             found.push(Concern {
                 tone: Tone::Warn,
                 what: format!("Worker {} on {} is silent", worker.worker_id, worker.host),
-                why: Some(format!("Its last heartbeat was {} ago.", format::span(worker.silent_s))),
+                why: Some(format!(
+                    "Its last heartbeat was {} ago.",
+                    format::span(worker.silent_s)
+                )),
                 to: Some(("/workers".to_owned(), "Workers")),
             });
         }
@@ -124,7 +127,11 @@ fn of_subscription(
             what: format!(
                 "{} to {name} {} parked",
                 format::plural(status.lanes.parked, "session", "sessions"),
-                if status.lanes.parked == 1 { "is" } else { "are" }
+                if status.lanes.parked == 1 {
+                    "is"
+                } else {
+                    "are"
+                }
             ),
             why: Some(match status.lanes.parked {
                 1 => "It waits until somebody unparks it or skips its head.".to_owned(),
@@ -139,7 +146,11 @@ fn of_subscription(
             what: format!(
                 "{} to {name} {} blocked by a failing event",
                 format::plural(status.lanes.blocked, "session", "sessions"),
-                if status.lanes.blocked == 1 { "is" } else { "are" }
+                if status.lanes.blocked == 1 {
+                    "is"
+                } else {
+                    "are"
+                }
             ),
             why: Some(match status.lanes.blocked {
                 1 => "It is tried again by itself; nothing else is held up.".to_owned(),
@@ -154,8 +165,16 @@ fn of_subscription(
             what: format!(
                 "{}{} of {name} {} for a decision",
                 format::plural(status.dead_letters, "dead letter", "dead letters"),
-                if status.dead_letters_partial { " or more" } else { "" },
-                if status.dead_letters == 1 { "waits" } else { "wait" }
+                if status.dead_letters_partial {
+                    " or more"
+                } else {
+                    ""
+                },
+                if status.dead_letters == 1 {
+                    "waits"
+                } else {
+                    "wait"
+                }
             ),
             why: Some("Requeue them when the destination is back, or drop them.".to_owned()),
             to: Some((format!("/dead?{of_name}"), "Decide")),
@@ -170,14 +189,20 @@ pub(super) fn shown(overview: &Overview, concerns: &[Concern]) -> Markup {
     let soon = concerns.iter().filter(|it| it.tone == Tone::Warn).count();
     let (tone, headline) = match (now, soon) {
         (0, 0) => ("good", "Nothing needs you".to_owned()),
-        (0, soon) => ("warn", format::plural(soon as i64, "thing to look at", "things to look at")),
-        (now, _) => ("bad", format!(
-            "{} somebody now",
-            match now {
-                1 => "1 thing needs".to_owned(),
-                _ => format!("{now} things need"),
-            }
-        )),
+        (0, soon) => (
+            "warn",
+            format::plural(soon as i64, "thing to look at", "things to look at"),
+        ),
+        (now, _) => (
+            "bad",
+            format!(
+                "{} somebody now",
+                match now {
+                    1 => "1 thing needs".to_owned(),
+                    _ => format!("{now} things need"),
+                }
+            ),
+        ),
     };
     html! {
         div.headline data-tone=(tone) {
@@ -207,7 +232,9 @@ fn sum(overview: &Overview) -> String {
     let is_partial = statuses().any(|it| it.partial);
     let behind: i64 = statuses().map(|it| it.behind).sum();
     let oldest = statuses().filter_map(|it| it.oldest_undelivered_age_s);
-    let oldest = oldest.fold(None, |oldest: Option<f64>, age| Some(oldest.unwrap_or(0.0).max(age)));
+    let oldest = oldest.fold(None, |oldest: Option<f64>, age| {
+        Some(oldest.unwrap_or(0.0).max(age))
+    });
     let workers = format::plural(overview.live as i64, "worker", "workers");
     match (behind, oldest) {
         (0, _) | (_, None) => format!("{workers}, every event is delivered"),

@@ -16,8 +16,14 @@ const COLUMNS: usize = 12;
 
 /// What each mark means.
 const LEGEND: [(&str, &str); 10] = [
-    ("delivered", "delivered: the destination accepted it, or it is from before the subscription"),
-    ("delivering", "being delivered, or sent and not acknowledged"),
+    (
+        "delivered",
+        "delivered: the destination accepted it, or it is from before the subscription",
+    ),
+    (
+        "delivering",
+        "being delivered, or sent and not acknowledged",
+    ),
     ("pending", "waits for its turn"),
     ("retrying", "failed, and is tried again"),
     ("parked", "holds a parked lane"),
@@ -35,8 +41,10 @@ pub(super) fn shown(
     lanes: &[LaneStatus],
     fates: &[Fate],
 ) -> Markup {
-    let fates: HashMap<(i64, i64), &Fate> =
-        fates.iter().map(|fate| ((fate.seq, fate.lane_id), fate)).collect();
+    let fates: HashMap<(i64, i64), &Fate> = fates
+        .iter()
+        .map(|fate| ((fate.seq, fate.lane_id), fate))
+        .collect();
     let lanes = &lanes[..lanes.len().min(COLUMNS)];
     let day = |event: &TimelineEvent| event.created_at.to_zoned(TimeZone::UTC).date();
     let mut shown_day: Option<Date> = None;
@@ -126,7 +134,9 @@ fn trace(asked: &Asked, id: &str) -> Markup {
 fn trace_id(traceparent: &str) -> Option<&str> {
     let mut parts = traceparent.split('-');
     let (_version, id) = (parts.next()?, parts.next()?);
-    let is_hexadecimal = id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let is_hexadecimal = id
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     (id.len() == 32 && is_hexadecimal).then_some(id)
 }
 
@@ -151,7 +161,13 @@ mod tests {
     fn a_trace_id_is_taken_from_a_traceparent_alone() {
         let id = "0af7651916cd43dd8448eb211c80319c";
         assert_eq!(trace_id(&format!("00-{id}-b7ad6b7169203331-01")), Some(id));
-        for bad in ["", "00", "00-xyz-1-01", "00-0AF7651916CD43DD8448EB211C80319C-1-01", "javascript:alert(1)"] {
+        for bad in [
+            "",
+            "00",
+            "00-xyz-1-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-1-01",
+            "javascript:alert(1)",
+        ] {
             assert_eq!(trace_id(bad), None, "{bad}");
         }
     }
