@@ -4,9 +4,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Failed attempts of one address in [`WINDOW`].
 const FAILURES: u32 = 10;
@@ -20,21 +18,21 @@ pub(crate) struct Attempts(Mutex<HashMap<IpAddr, (Instant, u32)>>);
 
 impl Attempts {
     /// Whether an address may try.
-    pub(crate) fn may_try(&self, from: IpAddr) -> bool {
+    pub(crate) fn may_try(&self, from: IpAddr, now: Instant) -> bool {
         let attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts
-            .get(&from)
-            .is_none_or(|(since, failures)| *failures < FAILURES || since.elapsed() >= WINDOW)
+        attempts.get(&from).is_none_or(|(since, failures)| {
+            *failures < FAILURES || now.duration_since(*since) >= WINDOW
+        })
     }
 
-    pub(crate) fn failed(&self, from: IpAddr) {
+    pub(crate) fn failed(&self, from: IpAddr, now: Instant) {
         let mut attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if attempts.len() >= ADDRESSES {
             attempts.clear();
         }
-        let (since, failures) = attempts.entry(from).or_insert((Instant::now(), 0));
-        if since.elapsed() >= WINDOW {
-            (*since, *failures) = (Instant::now(), 0);
+        let (since, failures) = attempts.entry(from).or_insert((now, 0));
+        if now.duration_since(*since) >= WINDOW {
+            (*since, *failures) = (now, 0);
         }
         *failures += 1;
     }
@@ -44,18 +42,18 @@ impl Attempts {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn an_address_may_try_again_after_a_minute_and_others_at_once() {
-        let attempts = Attempts::default();
+    #[test]
+    fn an_address_may_try_again_after_a_minute_and_others_at_once() {
+        let (attempts, now) = (Attempts::default(), Instant::now());
         let [one, other] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
         for _ in 0..FAILURES {
-            assert!(attempts.may_try(one));
-            attempts.failed(one);
+            assert!(attempts.may_try(one, now));
+            attempts.failed(one, now);
         }
-        assert!(!attempts.may_try(one) && attempts.may_try(other));
-        tokio::time::advance(WINDOW).await;
-        assert!(attempts.may_try(one));
-        attempts.failed(one);
-        assert!(attempts.may_try(one), "it counts anew");
+        assert!(!attempts.may_try(one, now) && attempts.may_try(other, now));
+        let later = now + WINDOW;
+        assert!(attempts.may_try(one, later));
+        attempts.failed(one, later);
+        assert!(attempts.may_try(one, later), "it counts anew");
     }
 }

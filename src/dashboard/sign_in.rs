@@ -4,6 +4,7 @@
 //! are limited (`attempts`).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
@@ -111,7 +112,7 @@ pub(crate) async fn sign_in(
         *response.status_mut() = status;
         Ok(response)
     };
-    if !dashboard.attempts.may_try(from) {
+    if !dashboard.attempts.may_try(from, Instant::now()) {
         let why = "Too many attempts failed from your address. Wait a minute.";
         return refuse(StatusCode::TOO_MANY_REQUESTS, why);
     }
@@ -121,7 +122,7 @@ pub(crate) async fn sign_in(
         Err(problem) => {
             return match problem.problem_type().status {
                 StatusCode::UNAUTHORIZED => {
-                    dashboard.attempts.failed(from);
+                    dashboard.attempts.failed(from, Instant::now());
                     let why = "This token is not valid here, was revoked, or has expired.";
                     refuse(StatusCode::UNAUTHORIZED, why)
                 }
