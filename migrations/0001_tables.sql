@@ -754,6 +754,18 @@ CREATE TABLE lanekeeper.token (
 CREATE UNIQUE INDEX token_name ON lanekeeper.token (name) WHERE revoked_at IS NULL;
 REVOKE ALL ON lanekeeper.token FROM PUBLIC;
 
+-- Sign-ins at the dashboard, known to every worker. Only the SHA-256 of a sign-in's random id is kept, which the browser
+-- has in a cookie. It is worth what its token is worth at the time, and never longer than it lasts.
+CREATE TABLE lanekeeper.sign_in (
+    hash       bytea PRIMARY KEY CHECK (octet_length(hash) = 32),
+    token_id   bigint NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL
+);
+CREATE INDEX sign_in_by_end ON lanekeeper.sign_in (expires_at);
+CREATE INDEX sign_in_of_token ON lanekeeper.sign_in (token_id, expires_at);
+REVOKE ALL ON lanekeeper.sign_in FROM PUBLIC;
+
 -- What was sent to a chat and may be edited there: the platform's own names of messages, so that whichever worker has
 -- the lane next edits the message and sends no second one. A row per message, not per edit. Keyed by the subscription and
 -- not the lane: a dormant session that comes back still knows its messages. No foreign keys: adding one would wait for

@@ -132,6 +132,25 @@ require_node() {
     command -v node >/dev/null || install nodejs node nodejs nodejs
 }
 
+# For the browser test of the dashboard, which skips itself without: Chromium, and into a folder that `make clean` removes
+# the packages of tests/browser.
+require_browser() {
+    require_node
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+        (install chromium chromium chromium chromium) || say "without Chromium: the dashboard is not tried in a browser"
+    tools=${BROWSER_TOOLS:-target/browser-tools}
+    ! cmp -s tests/browser/package-lock.json "$tools/installed.json" || return 0
+    mkdir -p "$tools"
+    cp tests/browser/package.json tests/browser/package-lock.json "$tools"
+    command -v npm >/dev/null || (install npm node npm npm) || :
+    say "installing the packages of tests/browser into $tools"
+    if npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$tools" >&2; then
+        cp tests/browser/package-lock.json "$tools/installed.json"
+    else
+        say "without playwright-core and axe-core: the dashboard is not tried in a browser"
+    fi
+}
+
 # What scripts/check-deploy.sh uses, into a folder that `make clean` removes. It does without what cannot be had.
 require_deploy() {
     tools=${DEPLOY_TOOLS:-target/deploy-tools}

@@ -5,7 +5,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use lanekeeper_config::Config;
 use lanekeeper_postgres::inspect::{Delivery, DeliveryState};
-use lanekeeper_postgres::report::ReportedState;
 
 use super::output;
 
@@ -37,39 +36,6 @@ pub(super) fn cell(delivery: &Delivery, pause_reason: Option<&str>) -> String {
     }
 }
 
-/// Why workers do not deliver it, a line for each reason; nothing where all of them do.
-pub(super) fn reasons(delivery: &Delivery) -> Vec<String> {
-    if !delivery.is_held_up() {
-        return Vec::new();
-    }
-    let mut told: Vec<(ReportedState, &str, usize)> = Vec::new();
-    for report in delivery.reports.iter().filter(|it| it.current) {
-        let Some(reason) = report.reason.as_deref() else {
-            continue;
-        };
-        let known = told
-            .iter_mut()
-            .find(|(state, said, _)| *state == report.state && *said == reason);
-        match known {
-            Some((_, _, workers)) => *workers += 1,
-            None => told.push((report.state, reason, 1)),
-        }
-    }
-    let all = delivery.reports.iter().filter(|it| it.current).count();
-    told.into_iter()
-        .map(|(state, reason, workers)| {
-            let whose = match all {
-                1 => "the worker".to_owned(),
-                _ => format!("{workers} of {all} workers"),
-            };
-            match state {
-                ReportedState::Refused => format!("refused by {whose}: {reason}"),
-                _ => format!("circuit open at {whose}: {reason}"),
-            }
-        })
-        .collect()
-}
-
 pub(super) fn seconds_since(at: Timestamp) -> f64 {
     Timestamp::now().duration_since(at).as_secs_f64()
 }
@@ -77,6 +43,7 @@ pub(super) fn seconds_since(at: Timestamp) -> f64 {
 #[cfg(test)]
 mod tests {
     use lanekeeper_postgres::inspect::WorkerReport;
+    use lanekeeper_postgres::report::ReportedState;
 
     use super::*;
 
@@ -105,7 +72,7 @@ mod tests {
         let delivery = Delivery::of(false, 4, reports);
         assert_eq!(cell(&delivery, None), "delivering (1 of 4)");
         assert_eq!(
-            reasons(&delivery),
+            delivery.reasons(),
             [
                 "refused by 2 of 4 workers: no secret",
                 "circuit open at 1 of 4 workers: status 503"
@@ -117,6 +84,6 @@ mod tests {
     fn where_every_worker_delivers_there_is_nothing_to_say() {
         let delivery = Delivery::of(false, 1, vec![report(ReportedState::Delivering, None)]);
         assert_eq!(cell(&delivery, None), "delivering");
-        assert!(reasons(&delivery).is_empty());
+        assert!(delivery.reasons().is_empty());
     }
 }

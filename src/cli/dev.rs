@@ -11,6 +11,7 @@ use std::process::{ExitCode, ExitStatus};
 
 use lanekeeper_config::Config;
 use lanekeeper_core::network::PrivateTargets;
+use lanekeeper_dashboard::config::DashboardMode;
 use lanekeeper_dev::{Data, DevError, Options, Postgres, default_data_dir};
 use lanekeeper_postgres as store;
 use lanekeeper_postgres::Database;
@@ -155,6 +156,9 @@ async fn serve(
     config.http.allow_unauthenticated = true;
     let serving = Serving::start(&config, database, telemetry).await?;
     output::line(format!("worker        http://{}", serving.address))?;
+    if config.dashboard.mode != DashboardMode::Off {
+        output::line(format!("dashboard     http://{}/", serving.address))?;
+    }
     output::line("\nFor the commands in another shell:")?;
     output::line(format!("export DATABASE_URL='{}'", postgres.url()))?;
     tokio::select! {

@@ -23,7 +23,7 @@ use lanekeeper_config::Config;
 use lanekeeper_core::error::chain;
 use lanekeeper_limit as limit;
 use lanekeeper_postgres::connect::{self, ConnectError};
-use lanekeeper_postgres::inspect::LANES_LOOKED_AT;
+use lanekeeper_postgres::inspect::{LANES_LOOKED_AT, LaneFilter};
 use lanekeeper_postgres::lane_connection::{self, OpenError};
 use lanekeeper_postgres::migrate::difference::{Difference, State};
 use lanekeeper_postgres::migrate::{self, MigrateError};
@@ -116,8 +116,13 @@ async fn examine(
         let deliveries =
             inspect::deliveries(&reading, super::delivery::frozen_after(config)).await?;
         let status = inspect::status(&reading, LIMIT, LANES_LOOKED_AT, iter::empty()).await?;
-        let mut ids = inspect::active_lanes(&reading, None, true, LIMIT).await?;
-        ids.extend(inspect::active_lanes(&reading, None, false, LIMIT).await?);
+        let held_up = LaneFilter {
+            held_up: true,
+            ..LaneFilter::default()
+        };
+        let mut found = inspect::active_lanes(&reading, held_up, LIMIT).await?;
+        found.extend(inspect::active_lanes(&reading, LaneFilter::default(), LIMIT).await?);
+        let mut ids: Vec<i64> = found.into_iter().map(|(lane_id, _)| lane_id).collect();
         ids.sort_unstable();
         ids.dedup();
         let active = inspect::lanes(&reading, &ids).await?;

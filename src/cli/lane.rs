@@ -7,7 +7,7 @@ mod select;
 use std::process::ExitCode;
 
 use lanekeeper_config::Config;
-use lanekeeper_postgres::inspect;
+use lanekeeper_postgres::inspect::{self, LaneFilter};
 use lanekeeper_postgres::operate::LaneAction;
 
 use super::Failure;
@@ -168,11 +168,16 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
     let mut client = super::connect(config).await?;
     let reading = inspect::begin(&mut client).await?;
     let subscription_id = match &args.subscription {
-        Some(name) => Some(inspect::find_subscription(&reading, name).await?),
+        Some(name) => Some([inspect::find_subscription(&reading, name).await?]),
         None => None,
     };
-    let limit = args.limit.to_ask_for();
-    let mut ids = inspect::active_lanes(&reading, subscription_id, args.blocked, limit).await?;
+    let filter = LaneFilter {
+        subscription_ids: subscription_id.as_ref().map(<[i32; 1]>::as_slice),
+        held_up: args.blocked,
+        after: None,
+    };
+    let found = inspect::active_lanes(&reading, filter, args.limit.to_ask_for()).await?;
+    let mut ids: Vec<i64> = found.into_iter().map(|(lane_id, _)| lane_id).collect();
     args.limit.cut(&mut ids);
     let lanes = inspect::lanes(&reading, &ids).await?;
     drop(reading);

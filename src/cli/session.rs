@@ -147,8 +147,10 @@ async fn list(args: ListArgs, config: &Config) -> Result<ExitCode, Failure> {
         let filter = RegistryFilter {
             cli: args.cli.map(AgentCli::agent),
             turn: args.turn,
+            stream_ids: stream_id.as_ref().map(std::slice::from_ref),
+            before: None,
         };
-        Some(inspect::registered(&reading, filter, stream_id, stale_after_s, limit).await?)
+        Some(inspect::registered(&reading, filter, stale_after_s, limit).await?)
     } else {
         None
     };

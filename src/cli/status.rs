@@ -122,7 +122,7 @@ fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Fai
             &rows,
         )?;
         for one in subscriptions {
-            for reason in delivery::reasons(&one.delivery) {
+            for reason in one.delivery.reasons() {
                 let name = &one.status.subscription;
                 output::line(output::plain(&format!("{name}: {reason}")))?;
             }

@@ -21,6 +21,9 @@ use lanekeeper_config::{Config, RetentionConfig, WorkerConfig};
 use lanekeeper_core::memory::Memory;
 use lanekeeper_core::subscription::built_in;
 use lanekeeper_core::terminal::Terminals;
+use lanekeeper_dashboard as dashboard;
+use lanekeeper_dashboard::config::DashboardMode;
+use lanekeeper_dashboard::{Dashboard, Figures, Fleet};
 use lanekeeper_engine::{
     Destination, DestinationSource, SentMessages, Stopped, TerminalInputs, Worker, WorkerSettings,
     host_name,
@@ -215,7 +218,7 @@ impl Serving {
         let desk = Desk::new(
             access,
             pool,
-            database_of_requests,
+            database_of_requests.clone(),
             &config.http,
             Arc::clone(&serving),
             telemetry.map_or(Tracing::Off, Telemetry::tracing),
@@ -226,8 +229,26 @@ impl Serving {
             .merge(http::acks::router(Arc::clone(&desk)))
             .merge(http::documents::router(Arc::clone(&desk)))
             .merge(http::inbound::router(Arc::clone(&desk)))
-            .merge(http::sessions::router(desk))
+            .merge(http::sessions::router(Arc::clone(&desk)))
             .merge(http::live::router(Arc::clone(&live)));
+        if config.dashboard.mode != DashboardMode::Off {
+            let pool = pool::build(
+                &database_of_requests,
+                dashboard::CONNECTIONS,
+                http::events::POOL_WITHIN,
+            )
+            .map_err(Failure::failed)?;
+            let figures = telemetry.map_or_else(Figures::default, |telemetry| {
+                Figures::start(telemetry.metrics(), ended.clone())
+            });
+            let fleet = Fleet {
+                frozen_after: Duration::from_millis(config.worker.frozen_after_ms),
+                stale_after_s: config.hook.stale_after_s,
+            };
+            let config = config.dashboard.clone();
+            let dashboard = Dashboard::new(desk, pool, config, fleet, figures);
+            router = router.merge(dashboard::router(Arc::new(dashboard)));
+        }
         if let Some(telemetry) = telemetry {
             router = router.merge(http::metrics::router(telemetry.metrics()));
         }

@@ -106,6 +106,7 @@ impl Check<'_> {
             hook,
             retention,
             worker,
+            dashboard,
             ..
         } = self.config;
         if let Some(label) = &worker.host_label
@@ -116,6 +117,13 @@ impl Check<'_> {
                 format!("{label:?}"),
                 "must be 1 to 255 bytes without spaces and slashes; leave it away for the machine's name",
             );
+        }
+        if let Some(template) = &dashboard.trace_url {
+            let is_page = template.starts_with("https://") || template.starts_with("http://");
+            if !is_page || !template.contains("{trace_id}") {
+                let reason = "must be the http or https address of a trace with {trace_id} in it";
+                self.refuse("dashboard.trace_url", template, reason);
+            }
         }
         if let Some(folder) = &retention.archive_dir
             && folder.as_os_str().is_empty()

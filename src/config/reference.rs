@@ -1,5 +1,6 @@
 //! Every setting as docs/reference/settings.md describes it.
 
+use lanekeeper_dashboard::config::DashboardConfig;
 use lanekeeper_http::config::HttpConfig;
 use lanekeeper_limit::config::RedisConfig;
 use lanekeeper_postgres::config::DatabaseConfig;
@@ -14,7 +15,7 @@ use super::settings::{Config, DevConfig, RetentionConfig, WorkerConfig};
 type Meanings = &'static [(&'static str, &'static str)];
 
 /// The sections with what they are about and their settings, in the order of [`Config`].
-const SECTIONS: [(&str, &str, Meanings); 9] = [
+const SECTIONS: [(&str, &str, Meanings); 10] = [
     ("database", DatabaseConfig::ABOUT, DatabaseConfig::MEANINGS),
     ("redis", RedisConfig::ABOUT, RedisConfig::MEANINGS),
     ("worker", WorkerConfig::ABOUT, WorkerConfig::MEANINGS),
@@ -24,6 +25,11 @@ const SECTIONS: [(&str, &str, Meanings); 9] = [
         RetentionConfig::MEANINGS,
     ),
     ("http", HttpConfig::ABOUT, HttpConfig::MEANINGS),
+    (
+        "dashboard",
+        DashboardConfig::ABOUT,
+        DashboardConfig::MEANINGS,
+    ),
     ("hook", HookConfig::ABOUT, HookConfig::MEANINGS),
     ("spool", SpoolConfig::ABOUT, SpoolConfig::MEANINGS),
     ("dev", DevConfig::ABOUT, DevConfig::MEANINGS),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::section;
+use lanekeeper_dashboard::config::DashboardConfig;
 use lanekeeper_http::config::HttpConfig;
 use lanekeeper_http::live::config::LiveConfig;
 use lanekeeper_limit::config::RedisConfig;
@@ -25,6 +26,7 @@ pub struct Config {
     pub retention: RetentionConfig,
     pub http: HttpConfig,
     pub live: LiveConfig,
+    pub dashboard: DashboardConfig,
     pub hook: HookConfig,
     pub spool: SpoolConfig,
     pub dev: DevConfig,

@@ -169,15 +169,27 @@ impl Access {
                 ),
             );
         };
-        let refused =
-            || Problem::unauthorized("the access token is not valid here: nothing was done");
-        let bearer: Bearer = given
+        let token = given
             .to_str()
             .ok()
             .and_then(|given| given.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .and_then(|(_, token)| token.trim().parse().ok())
-            .ok_or_else(refused)?;
+            .map_or("", |(_, token)| token.trim());
+        let grant = self.holder(token).await?;
+        if !grant.has(scope) {
+            return Err(forbidden(&grant, scope, "any stream"));
+        }
+        Ok(Some(grant))
+    }
+
+    /// The grant of a token that somebody shows, whatever it allows.
+    ///
+    /// # Errors
+    /// The token is not valid, or cannot be looked up.
+    pub async fn holder(&self, token: &str) -> Result<Arc<Grant>, Problem> {
+        let refused =
+            || Problem::unauthorized("the access token is not valid here: nothing was done");
+        let bearer: Bearer = token.parse().map_err(|_| refused())?;
         let grant = self.grant(bearer.token_id()).await?;
         let grant = grant
             .filter(|grant| grant.is_of(&bearer))
@@ -191,14 +203,36 @@ impl Access {
             return Err(Problem::unauthorized(detail)
                 .hint("revoke it, and make another with `lanekeeper token create`"));
         }
-        if !grant.has(scope) {
-            return Err(forbidden(&grant, scope, "any stream"));
-        }
-        Ok(Some(grant))
+        Ok(grant)
+    }
+
+    /// The grant of a token whose holder signed in with it before, as it is now; `None` where it is not valid any more.
+    ///
+    /// # Errors
+    /// It cannot be looked up.
+    pub async fn signed_in(&self, token_id: i64) -> Result<Option<Arc<Grant>>, Problem> {
+        let grant = self.grant(token_id).await?;
+        Ok(grant.filter(|grant| !grant.has_expired))
+    }
+
+    /// Whether a browser on this machine needs no token for the pages of this listener: as other programs, see
+    /// [`Self::judge`]. What another page sends in the browser's name does not count.
+    ///
+    /// # Errors
+    /// It cannot be looked up whether there are tokens.
+    pub async fn is_open_to_browser(
+        &self,
+        headers: &HeaderMap,
+        Peer(peer): Peer,
+    ) -> Result<bool, Problem> {
+        Ok(is_browser_of_this_machine(peer, headers) && self.is_open().await?)
     }
 
     /// Enforces a token's rate: a request that is a little too early waits, one that is much too early is refused.
-    async fn pace(&self, grant: &Grant) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// It was refused.
+    pub async fn pace(&self, grant: &Grant) -> Result<(), Problem> {
         let rate = match &grant.rate {
             Ok(None) => return Ok(()),
             Ok(Some(rate)) => *rate,
@@ -289,18 +323,32 @@ fn forbidden(grant: &Grant, scope: Scope, on: &str) -> Problem {
     Problem::new(problem_type::FORBIDDEN, detail)
 }
 
+/// Headers that a proxy adds.
+const OF_PROXIES: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
 /// Whether a program on this machine sent the request for itself, as far as a request can show that. A request does not
 /// count if a browser sent it for a web page (its headers name the page, or the host is not this machine's: DNS
 /// rebinding), or if a proxy forwarded it.
 fn is_of_this_machine(peer: SocketAddr, headers: &HeaderMap) -> bool {
-    const OTHERS: [&str; 6] = [
-        "origin",
-        "sec-fetch-site",
-        "forwarded",
-        "x-forwarded-for",
-        "x-real-ip",
-        "via",
-    ];
+    is_local(peer, headers)
+        && ["origin", "sec-fetch-site"]
+            .iter()
+            .all(|name| !headers.contains_key(*name))
+}
+
+/// The same of a browser: somebody on this machine opened a page of this listener, or such a page sent the request.
+fn is_browser_of_this_machine(peer: SocketAddr, headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    let own = text(header::HOST).map(|host| format!("http://{host}"));
+    is_local(peer, headers)
+        && text(header::ORIGIN).is_none_or(|origin| Some(origin) == own.as_deref())
+        && headers
+            .get("sec-fetch-site")
+            .is_none_or(|site| site == "same-origin" || site == "none")
+}
+
+/// Whether the client is on this machine, asks for this machine by its name, and no proxy forwarded the request.
+fn is_local(peer: SocketAddr, headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
@@ -311,7 +359,7 @@ fn is_of_this_machine(peer: SocketAddr, headers: &HeaderMap) -> bool {
     // A listener on all IPv4 and IPv6 addresses shows an IPv4 client as an IPv4-mapped IPv6 address.
     peer.ip().to_canonical().is_loopback()
         && matches!(name, Some("127.0.0.1" | "localhost" | "[::1]"))
-        && OTHERS.iter().all(|name| !headers.contains_key(*name))
+        && OF_PROXIES.iter().all(|name| !headers.contains_key(*name))
 }
 
 fn away(error: lanekeeper_postgres::StoreError) -> Problem {
@@ -355,6 +403,36 @@ mod tests {
             let told = is_of_this_machine(peer.parse().unwrap(), &headers);
             assert_eq!(told, is_local, "{peer}");
         }
+    }
+
+    #[test]
+    fn a_browser_of_this_machine_is_let_in_for_our_own_pages_only() {
+        let asks = |headers: &[(&'static str, &'static str)]| {
+            let headers = headers.iter().map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            });
+            let here = SocketAddr::from(([127, 0, 0, 1], 40_000));
+            is_browser_of_this_machine(here, &headers.collect())
+        };
+        let host = ("host", "localhost:8080");
+        assert!(asks(&[host]));
+        assert!(asks(&[host, ("sec-fetch-site", "none")]));
+        let own = ("origin", "http://localhost:8080");
+        assert!(asks(&[host, ("sec-fetch-site", "same-origin"), own]));
+        for other in [
+            ("sec-fetch-site", "same-site"),
+            ("sec-fetch-site", "cross-site"),
+            ("origin", "null"),
+            ("origin", "http://localhost:3000"),
+            ("origin", "https://localhost:8080"),
+            ("x-forwarded-for", "10.0.0.1"),
+        ] {
+            assert!(!asks(&[host, other]), "{other:?}");
+        }
+        assert!(!asks(&[("host", "evil.example:8080")]));
     }
 
     #[test]

@@ -88,7 +88,10 @@ impl Desk {
     }
 
     /// A place for a request.
-    pub(crate) fn request(&self) -> Result<Place, Problem> {
+    ///
+    /// # Errors
+    /// As many requests as the server takes are under way.
+    pub fn request(&self) -> Result<Place, Problem> {
         self.places.request()
     }
 
@@ -110,7 +113,10 @@ impl Desk {
     }
 
     /// The body of a request that is no append.
-    pub(crate) async fn small_body(
+    ///
+    /// # Errors
+    /// It is too large, takes too long, or finds no room.
+    pub async fn small_body(
         &self,
         token_id: Option<i64>,
         body: axum::body::Body,

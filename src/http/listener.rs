@@ -46,8 +46,8 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Where the process has no file left for a connection: others end meanwhile.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
-/// The path prefix of the API, whose requests may take long.
-const API: &str = "/v1/";
+/// Everything but these may take long: the API, and the pages of the dashboard.
+const PROBES: [&str; 4] = ["/livez", "/readyz", "/startupz", "/metrics"];
 
 /// The limits on clients and their connections.
 struct Service {
@@ -162,7 +162,7 @@ impl Service {
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(Arc::clone(place));
         let mut measured = self.serving.begin(request.method().as_str());
-        let is_api = request.uri().path().starts_with(API);
+        let is_api = !PROBES.contains(&request.uri().path());
         // Full, or it had to give way as the request came.
         let Ok(busy) = place.begin(is_api) else {
             let answer = last(Problem::busy());

@@ -68,6 +68,16 @@ impl Problem {
         self.of
     }
 
+    /// What went wrong, and what was not lost.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -41,6 +41,7 @@ pub mod requeued;
 pub mod sent;
 pub mod sent_message;
 pub mod settle;
+pub mod sign_in;
 pub mod sqlstate;
 pub mod subscription;
 pub mod terminal;

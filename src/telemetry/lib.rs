@@ -11,6 +11,7 @@
 //! Trouble with a collector never slows or stops a delivery: see `otlp`.
 
 pub mod config;
+mod delivery;
 mod environment;
 pub mod instruments;
 pub mod live;
@@ -33,6 +34,7 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 use thiserror::Error;
 use uuid::Uuid;
 
+pub use delivery::DeliveryFigures;
 use environment::OtelError;
 use otlp::ExportError;
 
@@ -204,6 +206,11 @@ impl Metrics {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// What this process has delivered since it began, by subscription.
+    pub fn deliveries(&self) -> Vec<DeliveryFigures> {
+        delivery::read(&self.registry.gather())
     }
 }
 

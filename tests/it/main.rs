@@ -17,6 +17,7 @@ mod cli;
 mod command;
 mod config;
 mod conformance;
+mod dashboard;
 mod deploy;
 mod dev;
 mod document;

@@ -24,7 +24,7 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
        CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE THEN p.attempts END AS attempts,
        coalesce(CASE WHEN o.to_seq IS NULL OR s.events IS NULL OR e.event_type = ANY (s.events) THEN o.error END, CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE
                               THEN p.last_error END) AS error,
-       o.replaced_by, o.settled_at
+       o.replaced_by, o.settled_at, l.lane_id
 FROM lanekeeper.event AS e
 JOIN lanekeeper.session AS n ON n.session_id = e.session_id
 JOIN lanekeeper.stream AS t ON t.stream_id = n.stream_id

@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::Failure;
-use crate::delivery;
 use crate::output;
 
 /// Workers look for changes twice a second.
@@ -52,7 +51,7 @@ pub(super) async fn warn(
         let Some(delivery) = deliveries.get(name) else {
             continue;
         };
-        for reason in delivery::reasons(delivery) {
+        for reason in delivery.reasons() {
             output::note(output::plain(&format!("warning: {name}: {reason}")));
         }
         let silent = delivery.workers.unreported;

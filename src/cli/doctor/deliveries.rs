@@ -36,7 +36,7 @@ pub(super) fn judge_all(
 
 fn judge(name: &str, delivery: &Delivery) -> Check {
     const REFUSED: &str = "mend what is named where the workers run, or apply another destination; the events wait meanwhile";
-    let reasons = delivery::reasons(delivery).join("; ");
+    let reasons = delivery.reasons().join("; ");
     let found = format!("{name}: {reasons}");
     match delivery.state {
         DeliveryState::Refused => Check::fail(NAME, found, REFUSED),

@@ -14,6 +14,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         retention,
         http,
         live,
+        dashboard,
         hook,
         spool,
         ..
@@ -93,6 +94,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             live.max_lag_events,
             100..=1 << 40,
             "events come in batches",
+        ),
+        (
+            "dashboard.sign_in_hours",
+            u64::from(dashboard.sign_in_hours),
+            1..=8_760,
+            "whoever finds the browser open may act for as long",
         ),
         ("worker.batch", worker.batch as u64, 1..=10_000, memory),
         (

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::super::access::Peer;
-use super::super::events::{POOL_WITHIN, json, trace_of};
+use super::super::events::{HeldBody, POOL_WITHIN, json, trace_of};
 use super::super::places::Room;
 use super::super::problem::{Problem, etag};
 use super::super::problem_type;

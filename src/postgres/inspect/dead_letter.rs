@@ -9,6 +9,7 @@ use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
+use super::session::Stretch;
 use super::{StoreError, read};
 
 /// An exhausted event.
@@ -101,6 +102,99 @@ pub async fn dead_letters(
             (&limit, Type::INT8),
         ],
         DeadLetter::from_row,
+    )
+    .await
+}
+
+/// Dead letters that are read for a page of them.
+const STRETCH: i64 = 5_000;
+
+/// Which dead letters are on a page.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeadLetterPage<'a> {
+    /// `None`: of all.
+    pub subscription_ids: Option<&'a [i32]>,
+    pub session_id: Option<i64>,
+    /// Those that were dealt with too.
+    pub resolved: bool,
+    /// With a lower id: where the page before ended.
+    pub before: Option<i64>,
+    /// Those with this text in their error or their type, in upper or lower case.
+    pub text: Option<&'a str>,
+}
+
+/// The newest `limit` dead letters of a page.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn dead_letter_page(
+    client: &impl GenericClient,
+    page: DeadLetterPage<'_>,
+    limit: i64,
+) -> Result<Stretch<DeadLetter>, StoreError> {
+    let rows = read(
+        client,
+        "listing dead letters",
+        include_str!("../sql/dead_letter_page.sql"),
+        &[
+            (&page.subscription_ids, Type::INT4_ARRAY),
+            (&page.session_id, Type::INT8),
+            (&page.resolved, Type::BOOL),
+            (&page.before, Type::INT8),
+            (&page.text, Type::TEXT),
+            (&STRETCH, Type::INT8),
+            (&limit, Type::INT8),
+        ],
+        |row| {
+            let letter = match row.try_get::<_, Option<i64>>("dead_id")? {
+                Some(_) => Some(DeadLetter::from_row(row)?),
+                None => None,
+            };
+            Ok((row.try_get("scanned_to")?, letter))
+        },
+    )
+    .await?;
+    Ok(Stretch::of(rows))
+}
+
+/// Dead letters by id, without what they carry; ids that there are not are left out.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn dead_letters_by_id(
+    client: &impl GenericClient,
+    ids: &[i64],
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let found = excerpts(client, ids, 0).await?;
+    Ok(found.into_iter().map(|(letter, ..)| letter).collect())
+}
+
+/// A dead letter with at most `characters` of its payload, and the bytes that all of it has.
+///
+/// # Errors
+/// Where it cannot be read.
+pub async fn dead_letter_excerpt(
+    client: &impl GenericClient,
+    dead_id: i64,
+    characters: i32,
+) -> Result<Option<(DeadLetter, String, i32)>, StoreError> {
+    Ok(excerpts(client, &[dead_id], characters).await?.pop())
+}
+
+async fn excerpts(
+    client: &impl GenericClient,
+    ids: &[i64],
+    characters: i32,
+) -> Result<Vec<(DeadLetter, String, i32)>, StoreError> {
+    read(
+        client,
+        "reading dead letters",
+        include_str!("../sql/dead_letter_excerpt.sql"),
+        &[(&ids, Type::INT8_ARRAY), (&characters, Type::INT4)],
+        |row| {
+            let letter = DeadLetter::from_row(row)?;
+            Ok((letter, row.try_get("payload")?, row.try_get("size")?))
+        },
     )
     .await
 }

@@ -130,6 +130,39 @@ impl Delivery {
         }
     }
 
+    /// Why workers do not deliver it, a line for each reason; nothing where all of them do.
+    pub fn reasons(&self) -> Vec<String> {
+        if !self.is_held_up() {
+            return Vec::new();
+        }
+        let mut told: Vec<(ReportedState, &str, usize)> = Vec::new();
+        for report in self.reports.iter().filter(|it| it.current) {
+            let Some(reason) = report.reason.as_deref() else {
+                continue;
+            };
+            let known = told
+                .iter_mut()
+                .find(|(state, said, _)| *state == report.state && *said == reason);
+            match known {
+                Some((_, _, workers)) => *workers += 1,
+                None => told.push((report.state, reason, 1)),
+            }
+        }
+        let all = self.reports.iter().filter(|it| it.current).count();
+        told.into_iter()
+            .map(|(state, reason, workers)| {
+                let whose = match all {
+                    1 => "the worker".to_owned(),
+                    _ => format!("{workers} of {all} workers"),
+                };
+                match state {
+                    ReportedState::Refused => format!("refused by {whose}: {reason}"),
+                    _ => format!("circuit open at {whose}: {reason}"),
+                }
+            })
+            .collect()
+    }
+
     /// Whether some worker does not deliver it, and says why.
     pub fn is_held_up(&self) -> bool {
         self.state != DeliveryState::Paused && self.workers.circuit_open + self.workers.refused > 0

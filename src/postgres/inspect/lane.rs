@@ -66,28 +66,52 @@ impl LaneStatus {
     }
 }
 
-/// The ids of at most `limit` lanes that have something to do; with `held_up`, of those in back-off
-/// and parked only.
+/// Where a page of lanes ended; the next one begins behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LanePlace {
+    /// Microseconds since 1970 of the ready entry; below 0 for a parked lane.
+    pub due_us: i64,
+    pub position: i64,
+}
+
+/// Which lanes are listed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LaneFilter<'a> {
+    /// `None`: all.
+    pub subscription_ids: Option<&'a [i32]>,
+    /// Those in back-off and parked only.
+    pub held_up: bool,
+    pub after: Option<LanePlace>,
+}
+
+/// The ids of at most `limit` lanes that have something to do, each with its place in the list.
 ///
 /// # Errors
 /// Where they cannot be read.
 pub async fn active_lanes(
     client: &impl GenericClient,
-    subscription_id: Option<i32>,
-    held_up: bool,
+    filter: LaneFilter<'_>,
     limit: i64,
-) -> Result<Vec<i64>, StoreError> {
+) -> Result<Vec<(i64, LanePlace)>, StoreError> {
     let statement = include_str!("../sql/lane_active.sql");
     read(
         client,
         "looking for lanes",
         statement,
         &[
-            (&subscription_id, Type::INT4),
-            (&held_up, Type::BOOL),
+            (&filter.subscription_ids, Type::INT4_ARRAY),
+            (&filter.held_up, Type::BOOL),
             (&limit, Type::INT8),
+            (&filter.after.map(|place| place.due_us), Type::INT8),
+            (&filter.after.map(|place| place.position), Type::INT8),
         ],
-        |row| row.try_get(0),
+        |row| {
+            let place = LanePlace {
+                due_us: row.try_get("due_us")?,
+                position: row.try_get("position")?,
+            };
+            Ok((row.try_get("lane_id")?, place))
+        },
     )
     .await
 }

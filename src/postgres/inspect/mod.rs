@@ -10,9 +10,11 @@ mod find;
 mod foreign_lock;
 mod lane;
 mod registry;
+mod search;
 mod session;
 mod status;
 mod subscription;
+mod timeline;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, Row, Transaction};
@@ -20,16 +22,21 @@ use tokio_postgres::{Client, GenericClient, Row, Transaction};
 use super::StoreError;
 
 pub use dead_letter::{
-    DeadLetter, DeadLetterFilter, Letter, Since, dead_letters, letters, waiting_dead_letters,
+    DeadLetter, DeadLetterFilter, DeadLetterPage, Letter, Since, dead_letter_excerpt,
+    dead_letter_page, dead_letters, dead_letters_by_id, letters, waiting_dead_letters,
 };
 pub use delivery::{Deliveries, Delivery, DeliveryState, WorkerCounts, WorkerReport, deliveries};
 pub use find::{FindError, find_session, find_stream, find_subscription};
 pub use foreign_lock::{ForeignLock, foreign_locks};
-pub use lane::{LaneStatus, active_lanes, lanes, lanes_of_session};
+pub use lane::{LaneFilter, LanePlace, LaneStatus, active_lanes, lanes, lanes_of_session};
 pub use registry::{RegistryEntry, RegistryFilter, TurnState, registered};
-pub use session::{SessionStatus, sessions};
-pub use status::{LANES_LOOKED_AT, LaneCounts, SubscriptionStatus, WorkerStatus, status, workers};
+pub use search::{Place, search_message, search_session};
+pub use session::{SessionStatus, Stretch, session_page, sessions};
+pub use status::{
+    LANES_LOOKED_AT, LaneCounts, SubscriptionStatus, WorkerStatus, glance, status, workers,
+};
 pub use subscription::{SubscriptionSummary, subscriptions};
+pub use timeline::{Excerpt, Fate, TimelineEvent, excerpt, fates, timeline};
 
 const BEGIN: &str = "
     SET LOCAL enable_seqscan = off;

@@ -102,6 +102,10 @@ impl RegistryEntry {
 pub struct RegistryFilter<'a> {
     pub cli: Option<&'a str>,
     pub turn: Option<TurnState>,
+    /// Of these streams; `None`: of all.
+    pub stream_ids: Option<&'a [i32]>,
+    /// With a lower id: where the page before ended.
+    pub before: Option<i64>,
 }
 
 /// The ids of the newest `limit` sessions that the filter lets through. `stale_after_s`: for how many seconds nothing
@@ -112,7 +116,6 @@ pub struct RegistryFilter<'a> {
 pub async fn registered(
     client: &impl GenericClient,
     filter: RegistryFilter<'_>,
-    stream_id: Option<i32>,
     stale_after_s: u32,
     limit: i64,
 ) -> Result<Vec<i64>, StoreError> {
@@ -124,8 +127,9 @@ pub async fn registered(
             (&filter.cli, Type::TEXT),
             (&filter.turn.map(TurnState::as_str), Type::TEXT),
             (&limit, Type::INT8),
-            (&stream_id, Type::INT4),
+            (&filter.stream_ids, Type::INT4_ARRAY),
             (&seconds(stale_after_s), Type::INT4),
+            (&filter.before, Type::INT8),
         ],
         |row| row.try_get("session_id"),
     )

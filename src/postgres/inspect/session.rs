@@ -11,6 +11,8 @@ use super::{StoreError, read};
 /// A session and how far it got.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionStatus {
+    #[serde(skip)]
+    pub session_id: i64,
     pub stream: String,
     pub session: String,
     pub created_at: Timestamp,
@@ -34,6 +36,7 @@ pub struct SessionStatus {
 impl SessionStatus {
     fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
+            session_id: row.try_get("session_id")?,
             stream: row.try_get("stream")?,
             session: row.try_get("session")?,
             created_at: row.try_get("created_at")?,
@@ -76,4 +79,50 @@ pub async fn sessions(
         SessionStatus::from_row,
     )
     .await
+}
+
+/// A page out of a stretch of rows.
+#[derive(Debug)]
+pub struct Stretch<T> {
+    pub rows: Vec<T>,
+    /// The lowest id of the stretch, where there is more behind it.
+    pub scanned_to: Option<i64>,
+}
+
+/// Sessions that are read for a page of them.
+const STRETCH: i64 = 5_000;
+
+/// The ids of the newest `limit` sessions of these streams (`None`: of all) with an id lower than `before`.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn session_page(
+    client: &impl GenericClient,
+    stream_ids: Option<&[i32]>,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Stretch<i64>, StoreError> {
+    let rows = read(
+        client,
+        "listing sessions",
+        include_str!("../sql/session_page.sql"),
+        &[
+            (&stream_ids, Type::INT4_ARRAY),
+            (&before, Type::INT8),
+            (&STRETCH, Type::INT8),
+            (&limit, Type::INT8),
+        ],
+        |row| Ok((row.try_get("scanned_to")?, row.try_get("session_id")?)),
+    )
+    .await?;
+    Ok(Stretch::of(rows))
+}
+
+impl<T> Stretch<T> {
+    /// From rows that each have the end of the stretch, of which one has nothing else where nothing fits.
+    pub(super) fn of(rows: Vec<(Option<i64>, Option<T>)>) -> Self {
+        let scanned_to = rows.first().and_then(|(scanned_to, _)| *scanned_to);
+        let rows = rows.into_iter().filter_map(|(_, row)| row).collect();
+        Self { rows, scanned_to }
+    }
 }

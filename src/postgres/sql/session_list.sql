@@ -2,7 +2,7 @@
 -- $1: one stream, $2: these sessions; NULL for all. $4: the seconds without activity after which a running turn is
 -- stale. Index: session's primary key, read backwards; where a stream has few of the newest sessions, the scan passes
 -- those of the others. Rows: at most $3.
-SELECT t.name AS stream, n.name AS session, n.created_at, coalesce(e.seq, x.seq, 0) AS newest_seq,
+SELECT n.session_id, t.name AS stream, n.name AS session, n.created_at, coalesce(e.seq, x.seq, 0) AS newest_seq,
        e.created_at AS last_event_at, l.lanes, l.parked,
        coalesce(l.behind, 0) AS behind, n.closed_at, n.close_reason, n.draining,
        a.session_id IS NOT NULL AS registered, a.cli, a.native_session_id, a.host, a.cwd, a.model,

@@ -2,16 +2,23 @@
 -- Reads lanes with a ready entry, held or parked ones, at most $1 of each kind per subscription; all
 -- others are dormant. `partial`: there are more than that. Indexes: ready's and event's primary keys (by functions:
 -- a plan of this statement's own would have every partition), progress_parked,
--- lane_by_subscription. Rows: at most $2. Lanes are counted up to $3 per subscription.
+-- lane_by_subscription, dead_unresolved. Rows: at most $2. Lanes are counted up to $3 per subscription, and dead letters
+-- up to 10 * $1 of all subscriptions together: one without any must not read all those of another.
 -- $4, $5: routes, and their low-water marks, below which no ready entry is: without them a scan would step over all dead
 -- entries that a snapshot keeps.
 WITH held AS MATERIALIZED (
     SELECT h.lane_id, l.subscription_id
     FROM lanekeeper.held_lane AS h JOIN lanekeeper.lane AS l ON l.lane_id = h.lane_id
+), unresolved AS MATERIALIZED (
+    SELECT d.lane_id, d.after_seq FROM lanekeeper.dead AS d WHERE d.resolution IS NULL ORDER BY d.dead_id LIMIT 10 * $1
+), dead AS MATERIALIZED (
+    SELECT l.subscription_id, count(*) AS dead_letters
+    FROM unresolved AS d JOIN lanekeeper.lane AS l ON l.lane_id = d.lane_id
+    WHERE d.after_seq IS NULL GROUP BY l.subscription_id
 )
 SELECT s.subscription_id, s.name AS subscription, t.name AS stream, s.adapter, s.paused_at, s.pause_reason,
        n.lanes, a.ready, a.held, a.blocked, a.sent, a.parked, a.behind, a.oldest_age_s, d.dead_letters,
-       a.partial, d.dead_letters >= $1 AS many_dead_letters, n.lanes >= $3 AS many_lanes
+       a.partial, d.dead_letters >= $1 OR (SELECT count(*) >= 10 * $1 FROM unresolved AS u) AS many_dead_letters, n.lanes >= $3 AS many_lanes
 FROM lanekeeper.subscription AS s
 JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
 CROSS JOIN LATERAL (
@@ -77,9 +84,7 @@ CROSS JOIN LATERAL (
     ) AS c
 ) AS a
 CROSS JOIN LATERAL (
-    SELECT count(*) AS dead_letters
-    FROM (SELECT FROM lanekeeper.dead AS d JOIN lanekeeper.lane AS l ON l.lane_id = d.lane_id
-          WHERE d.resolution IS NULL AND d.after_seq IS NULL AND l.subscription_id = s.subscription_id LIMIT $1) AS d
+    SELECT least(coalesce((SELECT d.dead_letters FROM dead AS d WHERE d.subscription_id = s.subscription_id), 0), $1) AS dead_letters
 ) AS d
 WHERE s.removed_at IS NULL
 ORDER BY s.name LIMIT $2

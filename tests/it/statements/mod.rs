@@ -16,7 +16,7 @@ mod recent;
 pub mod role;
 mod search_path;
 mod settings;
-mod snapshot;
+pub mod snapshot;
 mod status;
 mod steps;
 
