@@ -89,7 +89,9 @@ mod tests {
     use lanekeeper_core::subscription::limit::destination;
     use std::time::Duration;
 
-    use lanekeeper_core::subscription::{Acknowledge, Definition, Events, Start, StreamDefinition};
+    use lanekeeper_core::subscription::{
+        Acknowledge, Definition, Events, PendingBound, Start, StreamDefinition,
+    };
     use serde_json::json;
 
     use super::*;
@@ -112,6 +114,9 @@ mod tests {
             ack: Acknowledge::None,
             ack_timeout: Duration::ZERO,
             ack_window: 1,
+            pending: PendingBound::default(),
+            max_age: None,
+            lifecycle: Vec::new(),
             limits: Vec::new(),
             settings,
         }

@@ -22,6 +22,7 @@
 //! | [`event`] | the event that a destination gets |
 //! | [`retry`] | when a failed head is tried again |
 //! | [`budget`] | how much memory events may take |
+//! | [`surplus`] | what a lane leaves out: events that are too old, or too many |
 //! | [`sent_messages`] | what adapters remember of messages that they sent |
 //!
 //! # Failures
@@ -43,6 +44,7 @@ pub mod handler_lane;
 pub mod progress;
 pub mod retry;
 pub mod sent_messages;
+pub mod surplus;
 
 use std::sync::Arc;
 

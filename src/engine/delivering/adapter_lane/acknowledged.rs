@@ -74,6 +74,10 @@ impl Runner<'_> {
                 }
             }
             let (seq, day) = (event.seq, event.day);
+            if seq < self.progress.next_seq() {
+                // It was left out with an earlier one.
+                continue;
+            }
             if !event.matched || acked.contains(&seq) {
                 // Behind an event that waits, its turn comes later.
                 if waiting == 0 {
@@ -189,7 +193,7 @@ impl Runner<'_> {
     }
 
     /// Asks Postgres over the pool, with a time-out: a connection that hangs must not hold the lane (I13).
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         question: impl AsyncFnOnce(
             &tokio_postgres::Client,
@@ -206,7 +210,7 @@ impl Runner<'_> {
                 tracing::warn!(
                     lane_id = self.claimed.lane_id,
                     error = &**error,
-                    "what waits for acknowledgements could not be read or written; the lane tries again"
+                    "a lane could not ask Postgres; it tries again"
                 );
             })
     }

@@ -30,6 +30,7 @@ mod limits;
 mod preview;
 mod read;
 mod sending;
+mod surplus;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,7 @@ use crate::claiming::route::Route;
 use crate::delivering::coalesce::{Step, plan};
 use crate::delivering::handler::Destination;
 use crate::delivering::progress::{Judgement, Progress, Stop};
+use crate::delivering::surplus::SurplusWatch;
 use crate::peers::lock_validity::{LockValidity, Loss};
 use crate::shared::random;
 #[cfg(feature = "crash-points")]
@@ -139,6 +141,7 @@ async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
         settled_at: now,
         sent_at: now,
         logged_with: None,
+        surplus: SurplusWatch::default(),
     };
     runner.drive(batch).await;
 }
@@ -165,6 +168,7 @@ struct Runner<'a> {
     sent_at: Instant,
     /// The trace of the last delivery, if there is one: log lines about its event belong to it.
     logged_with: Option<opentelemetry::Context>,
+    surplus: SurplusWatch,
 }
 
 impl Runner<'_> {
@@ -229,6 +233,10 @@ impl Runner<'_> {
         let steps = plan(&events, self.route.merging(&previews));
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
+            if event.seq < self.progress.next_seq() {
+                // It was left out with an earlier one.
+                continue;
+            }
             if self.progress.is_requeued_before(event.seq) {
                 match Box::pin(self.deliver_requeued(event.seq)).await {
                     Ending::Passed => {}
@@ -316,6 +324,13 @@ impl Runner<'_> {
             &self.route.subscription,
         ) {
             return self.ending(judgement).await;
+        }
+        if self.route.subscription.leaves_out() {
+            match Box::pin(self.leaves_out(&fetched)).await {
+                Ok(false) => {}
+                Ok(true) => return Ending::Passed,
+                Err(ending) => return ending,
+            }
         }
         let _alone = if self.progress.is_suspected_poison() {
             // One suspected poison event at a time in this process, under a claim of its own: a further crash is
@@ -444,7 +459,7 @@ impl Runner<'_> {
         let outcomes: Vec<_> = settlement
             .outcomes
             .iter()
-            .map(|outcome| outcome.kind.as_str())
+            .map(|outcome| (outcome.kind.as_str(), outcome.events()))
             .collect();
         CrashPoint::Judged.pass();
         let (reply, settled) = oneshot::channel();
@@ -472,12 +487,12 @@ impl Runner<'_> {
 
 impl Runner<'_> {
     /// Counts what a settlement recorded.
-    fn count(&mut self, outcomes: &[&'static str]) {
+    fn count(&mut self, outcomes: &[(&'static str, u64)]) {
         let instruments = &self.route.instruments;
         instruments.delivered(std::mem::take(&mut self.accepted));
         instruments.ended("filtered", std::mem::take(&mut self.filtered));
-        for outcome in outcomes {
-            instruments.ended(outcome, 1);
+        for (outcome, events) in outcomes {
+            instruments.ended(outcome, *events);
         }
     }
 }
