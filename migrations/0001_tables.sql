@@ -505,6 +505,17 @@ CREATE TABLE lanekeeper.seen_message (
 );
 CREATE INDEX seen_message_by_age ON lanekeeper.seen_message (seen_at);
 
+-- What became of each subscription's messages, in figures that workers add to every few seconds: for `status`.
+CREATE TABLE lanekeeper.message_count (
+    subscription_id int PRIMARY KEY,
+    sent    bigint NOT NULL DEFAULT 0,
+    acked   bigint NOT NULL DEFAULT 0,
+    retried bigint NOT NULL DEFAULT 0,
+    failed  bigint NOT NULL DEFAULT 0,
+    expired bigint NOT NULL DEFAULT 0,
+    dropped bigint NOT NULL DEFAULT 0
+);
+
 -- Who told the engine what: every operator action on a lane, a subscription or a dead letter.
 CREATE TABLE lanekeeper.operation (
     operation_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

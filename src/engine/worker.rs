@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claiming::{backstop, claimer};
 use crate::delivering::handler_lane;
 use crate::maintenance::archive::{self, FolderError};
-use crate::maintenance::{gauges, statistics};
+use crate::maintenance::{gauges, message_counts, message_feed, statistics};
 use crate::peers::clock::ServerClock;
 use crate::peers::control::DestinationSource;
 use crate::peers::{control, lock_table};
@@ -125,6 +125,8 @@ impl Worker {
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
             tokio::spawn(share_limits(Arc::clone(&shared), ended.clone())),
             tokio::spawn(statistics::run(Arc::clone(&shared))),
+            tokio::spawn(message_feed::run(Arc::clone(&shared))),
+            tokio::spawn(message_counts::run(Arc::clone(&shared))),
             tokio::spawn(backstop::run(Arc::clone(&shared))),
         ];
         let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
@@ -182,6 +184,8 @@ impl Worker {
         for task in self.others {
             task.abort();
         }
+        message_feed::finish(&self.shared, HAND_BACK_WITHIN).await;
+        message_counts::write(&self.shared).await;
         match timeout(HAND_BACK_WITHIN, depart(&self.shared)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {

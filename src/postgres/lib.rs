@@ -26,6 +26,7 @@ pub mod lane_connection;
 pub mod log;
 pub mod log_follow;
 pub mod maintenance;
+pub mod message_count;
 pub mod migrate;
 pub mod operate;
 pub mod pool;

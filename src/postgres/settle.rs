@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use lanekeeper_core::subscription::MessageStage;
 use tokio::try_join;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, Row, Statement};
@@ -93,6 +94,33 @@ impl OutcomeKind {
     }
 }
 
+impl OutcomeKind {
+    /// What the lifecycle feed calls it; `None` for what it is not told of.
+    pub fn stage(&self) -> Option<MessageStage> {
+        match self {
+            Self::DeadLettered { .. } | Self::DeadLetteredAgain { .. } | Self::Dropped { .. } => {
+                Some(MessageStage::Failed)
+            }
+            Self::Expired { .. } => Some(MessageStage::Expired),
+            Self::DroppedOldest { .. } => Some(MessageStage::Dropped),
+            Self::Coalesced { .. } | Self::Redelivered { .. } => None,
+        }
+    }
+
+    /// The last seq of a range, and why.
+    pub fn range_and_error(&self) -> (Option<i64>, Option<&str>) {
+        match self {
+            Self::Expired { to_seq, error } | Self::DroppedOldest { to_seq, error } => {
+                (Some(*to_seq), Some(error))
+            }
+            Self::DeadLettered { error, .. }
+            | Self::DeadLetteredAgain { error, .. }
+            | Self::Dropped { error } => (None, Some(error)),
+            Self::Coalesced { .. } | Self::Redelivered { .. } => (None, None),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub seq: i64,
@@ -102,12 +130,10 @@ pub struct Outcome {
 impl Outcome {
     /// How many events it is for, filtered ones among them.
     pub fn events(&self) -> u64 {
-        match &self.kind {
-            OutcomeKind::Expired { to_seq, .. } | OutcomeKind::DroppedOldest { to_seq, .. } => {
-                u64::try_from(to_seq - self.seq).unwrap_or(0) + 1
-            }
-            _ => 1,
-        }
+        let (to_seq, _) = self.kind.range_and_error();
+        to_seq.map_or(1, |to_seq| {
+            u64::try_from(to_seq - self.seq).unwrap_or(0) + 1
+        })
     }
 }
 

@@ -259,6 +259,16 @@ impl Progress {
         self.head = message_id;
     }
 
+    /// The event that was tried last.
+    pub fn head(&self) -> Uuid {
+        self.head
+    }
+
+    /// What the next settlement records.
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
     /// Makes this requeued dead letter the head until it is passed.
     pub fn begin_dead_letter(&mut self, dead_id: i64) {
         self.dead_letter = Some(dead_id);

@@ -13,7 +13,7 @@ use lanekeeper_postgres::surplus::{self, Surplus};
 use tokio::time::Instant;
 use tokio_postgres::GenericClient;
 
-/// How often a lane that drops its oldest events asks how many there are.
+/// How often a lane that drops its oldest events asks how many there are, beside once for each fetch.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// When a lane asks what it is to leave out.
@@ -30,6 +30,11 @@ pub struct Question {
 }
 
 impl SurplusWatch {
+    /// The lane has fetched anew: more may have come.
+    pub fn begin_batch(&mut self) {
+        self.asked_at = None;
+    }
+
     /// What to ask before the head is delivered, which is `age_s` seconds old; `None` if nothing can be left out.
     pub fn question(
         &mut self,

@@ -290,7 +290,8 @@ async fn reload(
     );
     let current = shared.claiming.routes();
     refusals.begin();
-    let next = current.next(subscriptions, &shared.instruments, |subscription| {
+    let (instruments, counts) = (&shared.instruments, &shared.maintenance.counts);
+    let next = current.next(subscriptions, instruments, counts, |subscription| {
         build(source, subscription)
             .inspect_err(|error| refusals.add(subscription, &**error))
             .ok()

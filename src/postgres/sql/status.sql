@@ -10,7 +10,8 @@ WITH held AS MATERIALIZED (
     FROM lanekeeper.held_lane AS h JOIN lanekeeper.lane AS l ON l.lane_id = h.lane_id
 )
 SELECT s.subscription_id, s.name AS subscription, t.name AS stream, s.adapter, s.paused_at, s.pause_reason,
-       n.lanes, a.ready, a.held, a.blocked, a.sent, a.parked, a.behind, a.oldest_age_s, d.dead_letters,
+       n.lanes, a.ready, a.held, a.blocked, a.sent, a.parked, a.behind, a.deepest, a.oldest_age_s, d.dead_letters,
+       c.sent AS messages_sent, c.acked, c.retried, c.failed, c.expired, c.dropped, s.max_pending,
        a.partial, d.dead_letters >= $1 AS many_dead_letters, n.lanes >= $3 AS many_lanes
 FROM lanekeeper.subscription AS s
 JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
@@ -24,7 +25,7 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE c.state = 'blocked') AS blocked,
            count(*) FILTER (WHERE c.state = 'sent') AS sent,
            count(*) FILTER (WHERE c.state = 'parked') AS parked,
-           coalesce(sum(c.behind), 0)::bigint AS behind,
+           coalesce(sum(c.behind), 0)::bigint AS behind, coalesce(max(c.behind), 0)::bigint AS deepest,
            extract(epoch FROM clock_timestamp() - min(c.oldest_at))::float8 AS oldest_age_s,
            count(*) >= $1 AS partial
     FROM (
@@ -76,5 +77,6 @@ CROSS JOIN LATERAL (
     FROM (SELECT FROM lanekeeper.dead AS d JOIN lanekeeper.lane AS l ON l.lane_id = d.lane_id
           WHERE d.resolution IS NULL AND d.after_seq IS NULL AND l.subscription_id = s.subscription_id LIMIT $1) AS d
 ) AS d
+LEFT JOIN lanekeeper.message_count AS c ON c.subscription_id = s.subscription_id
 WHERE s.removed_at IS NULL
 ORDER BY s.name LIMIT $2

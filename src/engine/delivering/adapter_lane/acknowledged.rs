@@ -73,7 +73,7 @@ impl Runner<'_> {
                     ending => return ending,
                 }
             }
-            let (seq, day) = (event.seq, event.day);
+            let (seq, day, message_id) = (event.seq, event.day, event.message_id);
             if seq < self.progress.next_seq() {
                 // It was left out with an earlier one.
                 continue;
@@ -83,6 +83,9 @@ impl Runner<'_> {
                 if waiting == 0 {
                     self.filtered += u64::from(!event.matched);
                     self.accepted += u64::from(event.matched);
+                    if event.matched {
+                        self.tell_acked(seq, message_id);
+                    }
                     self.progress.pass(seq, day);
                     self.delivered += 1;
                 }
@@ -97,7 +100,7 @@ impl Runner<'_> {
                 is_late = false;
                 let subscription = &self.route.subscription;
                 match self.progress.time_out(seq, day, subscription) {
-                    None => {}
+                    None => self.tell_late(seq, message_id),
                     Some(Judgement::Passed) => {
                         self.delivered += 1;
                         if let Err(ending) = self.settle_and_keep().await {
@@ -148,6 +151,7 @@ impl Runner<'_> {
             }
             Ok(true) => {
                 self.accepted += 1;
+                self.tell_acked(seq, message_id);
                 self.progress.pass(seq, day);
                 return Ending::Passed;
             }

@@ -31,6 +31,7 @@ mod preview;
 mod read;
 mod sending;
 mod surplus;
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +47,7 @@ use lanekeeper_core::subscription::Acknowledge;
 use lanekeeper_fault::CrashPoint;
 
 use self::read::Unread;
+use self::told::{Ended, Told};
 
 use self::limits::QueuePosition;
 use crate::claiming::rate_control::LaneSlot;
@@ -142,6 +144,7 @@ async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
         sent_at: now,
         logged_with: None,
         surplus: SurplusWatch::default(),
+        told: Told::default(),
     };
     runner.drive(batch).await;
 }
@@ -169,6 +172,7 @@ struct Runner<'a> {
     /// The trace of the last delivery, if there is one: log lines about its event belong to it.
     logged_with: Option<opentelemetry::Context>,
     surplus: SurplusWatch,
+    told: Told,
 }
 
 impl Runner<'_> {
@@ -226,6 +230,7 @@ impl Runner<'_> {
     }
 
     async fn deliver(&mut self, events: Vec<FetchedEvent>) -> Ending {
+        self.surplus.begin_batch();
         if self.progress.requires_acks() {
             return Box::pin(self.deliver_acknowledged(events)).await;
         }
@@ -401,6 +406,7 @@ impl Runner<'_> {
         }
         let ack = self.route.subscription.ack;
         let verdict = ack.of_answer(verdict, self.adapter.acknowledges());
+        self.tell_attempt(seq, message_id, &verdict);
         if self.is_ahead {
             return Box::pin(self.sent_ahead(seq, message_id, verdict)).await;
         }
@@ -455,17 +461,15 @@ impl Runner<'_> {
         if Mutation::BackoffWhileHeld.is_on() {
             sleep(stop.delay).await;
         }
-        let settlement = Box::new(self.progress.settlement(stop, subscription.history));
-        let outcomes: Vec<_> = settlement
-            .outcomes
-            .iter()
-            .map(|outcome| (outcome.kind.as_str(), outcome.events()))
-            .collect();
+        let history = subscription.history;
+        self.tell_outcomes(&stop);
+        let settlement = Box::new(self.progress.settlement(stop, history));
+        let outcomes: Vec<_> = settlement.outcomes.iter().map(Ended::of).collect();
         CrashPoint::Judged.pass();
         let (reply, settled) = oneshot::channel();
         let request = Request::Settle {
             settlement,
-            subscription_id: subscription.id,
+            subscription_id: self.route.subscription.id,
             punctual,
             reply,
         };
@@ -473,7 +477,7 @@ impl Runner<'_> {
         let reply = settled.await.ok()?;
         if reply.settled == Settled::Lost {
             tracing::warn!(
-                subscription = %subscription.name, session = %self.claimed.session,
+                subscription = %self.route.subscription.name, session = %self.claimed.session,
                 "lane lost: another process settled it; its last deliveries may be repeated"
             );
             return Some(reply);
@@ -487,13 +491,15 @@ impl Runner<'_> {
 
 impl Runner<'_> {
     /// Counts what a settlement recorded.
-    fn count(&mut self, outcomes: &[(&'static str, u64)]) {
+    fn count(&mut self, outcomes: &[Ended]) {
         let instruments = &self.route.instruments;
-        instruments.delivered(std::mem::take(&mut self.accepted));
+        let accepted = std::mem::take(&mut self.accepted);
+        instruments.delivered(accepted);
         instruments.ended("filtered", std::mem::take(&mut self.filtered));
-        for (outcome, events) in outcomes {
-            instruments.ended(outcome, *events);
+        for ended in outcomes {
+            instruments.ended(ended.outcome, ended.events);
         }
+        self.tell(accepted, outcomes);
     }
 }
 

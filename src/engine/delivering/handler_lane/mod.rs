@@ -398,9 +398,11 @@ impl Session<'_> {
             progress.settled();
             if let Some(route) = route {
                 for outcome in &lanes[0].0.outcomes {
-                    route
-                        .instruments
-                        .ended(outcome.kind.as_str(), outcome.events());
+                    let events = outcome.events();
+                    route.instruments.ended(outcome.kind.as_str(), events);
+                    if let Some(stage) = outcome.kind.stage() {
+                        route.counts.add(stage, events);
+                    }
                 }
             }
         }
