@@ -61,7 +61,7 @@ pub enum LifecycleEvent {
 }
 
 impl LifecycleEvent {
-    fn event_type(&self) -> &'static str {
+    pub(super) fn event_type(&self) -> &'static str {
         match self {
             Self::CircuitOpened { .. } => "circuit_opened",
             Self::CircuitClosed { .. } => "circuit_closed",

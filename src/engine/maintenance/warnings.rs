@@ -62,3 +62,80 @@ impl Warnings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lanekeeper_postgres::inspect::LaneCounts;
+    use lanekeeper_postgres::message_count::MessageCount;
+
+    use super::*;
+
+    fn seen(deepest: i64, failed: i64) -> [SubscriptionStatus; 1] {
+        let lanes = LaneCounts {
+            idle: 0,
+            ready: 1,
+            held: 0,
+            blocked: 0,
+            sent: 0,
+            parked: 0,
+        };
+        [SubscriptionStatus {
+            subscription_id: 1,
+            subscription: "out".to_owned(),
+            stream: "runs".to_owned(),
+            adapter: "stdout".to_owned(),
+            paused_at: None,
+            pause_reason: None,
+            lanes,
+            behind: deepest,
+            deepest,
+            max_pending: Some(10),
+            messages: MessageCount {
+                failed,
+                ..MessageCount::default()
+            },
+            oldest_undelivered_age_s: None,
+            dead_letters: 0,
+            dead_letters_partial: false,
+            partial: false,
+            idle_partial: false,
+        }]
+    }
+
+    /// The types of the warnings of one look after the other.
+    fn looks(looks: &[(i64, i64)]) -> Vec<Vec<&'static str>> {
+        let mut warnings = Warnings::default();
+        looks
+            .iter()
+            .map(|&(deepest, failed)| {
+                let found = warnings.of(&seen(deepest, failed));
+                found.iter().map(LifecycleEvent::event_type).collect()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_nearly_full_session_is_warned_of_once_until_it_is_half_empty() {
+        let depths = [7, 8, 10, 7, 9, 5, 4, 8].map(|deepest| (deepest, 0));
+        let none: Vec<&str> = Vec::new();
+        let expected = [
+            none.clone(),
+            vec!["queue_deep"],
+            none.clone(),
+            none.clone(),
+            none.clone(),
+            none,
+            vec!["queue_relieved"],
+            vec!["queue_deep"],
+        ];
+        assert_eq!(looks(&depths), expected);
+    }
+
+    #[test]
+    fn failures_are_warned_of_when_there_are_more_than_at_the_last_look() {
+        let failures = [3, 3, 5, 5].map(|failed| (0, failed));
+        let none: Vec<&str> = Vec::new();
+        let expected = [none.clone(), none.clone(), vec!["messages_failing"], none];
+        assert_eq!(looks(&failures), expected);
+    }
+}

@@ -28,4 +28,5 @@ mod plain_lanes;
 mod poison;
 mod requeue;
 mod surplus;
+mod told;
 mod waking;
