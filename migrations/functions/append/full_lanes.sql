@@ -5,11 +5,11 @@
 --
 -- Lanes of subscriptions that do not refuse, and of those that were removed, are left out. A distance that fits is fine
 -- whatever is in it: only beyond it the log is read.
+-- The planner is pinned by the append functions that call it: each setting costs a call a microsecond.
 -- Index: lane's unique (session_id, subscription_id), progress' primary key. Rows: the session's lanes.
 CREATE OR REPLACE FUNCTION lanekeeper.full_lanes(p_session_id bigint, p_newest bigint, p_adding bigint)
 RETURNS TABLE (subscription text, types text[], max_pending int, pending bigint, retry_after_ms bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
-SET enable_bitmapscan = off
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 BEGIN

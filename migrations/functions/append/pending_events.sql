@@ -5,12 +5,12 @@
 -- Without a filter two seqs tell it, since a log has no gaps (I1). With one, events are counted, at most
 -- 4 * p_max_pending of them: what lies behind those counts whatever its type, so the cost of an append stays bounded (I9).
 -- Reads the whole log only for a cursor from before the recent partitions.
+-- As full_lanes(), it relies on its caller's planner settings.
 -- Index: event's primary key. Rows: one, or with a filter 4 * p_max_pending.
 CREATE OR REPLACE FUNCTION lanekeeper.pending_events(
     p_session_id bigint, p_cursor bigint, p_cursor_day date, p_newest bigint, p_types text[], p_max_pending int
 ) RETURNS bigint
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
-SET enable_bitmapscan = off
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_recent boolean := EXISTS (SELECT FROM lanekeeper.recent_since AS r WHERE r.since <= p_cursor_day);

@@ -8,23 +8,24 @@
 //! |---|---|
 //! | Postgres is away | the batch is tried again every second; lanes go on, and up to 10,000 notes wait |
 //! | more notes than that | they are left out, and the log says how many |
-//! | the worker stops | it appends what is left, for ten seconds at most |
+//! | the worker stops | it appends what is left, for three seconds at most |
 //! | the worker is killed | what it had not appended is missing: the feed is for monitoring, outcomes are rows |
 //! | the append is refused for good | the batch is left out, and the log says why |
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lanekeeper_core::subscription::MessageStage;
 use lanekeeper_postgres::append::{self, AppendError, Fate, NewEvent};
 use serde::Serialize;
-use tokio::sync::{Mutex, mpsc};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::lifecycle::{STREAM, session_name};
 use crate::shared::Shared;
+use crate::waking::signal::Signal;
 
 /// How many notes may wait.
 const MOST: usize = 10_000;
@@ -101,29 +102,21 @@ impl Note {
 #[derive(Debug)]
 pub struct MessageFeed {
     notes: mpsc::Sender<Note>,
-    waiting: Mutex<Waiting>,
+    /// For the task that appends them.
+    waiting: Mutex<Option<mpsc::Receiver<Note>>>,
     left_out: AtomicU64,
-}
-
-/// What is not appended yet.
-#[derive(Debug)]
-struct Waiting {
-    notes: mpsc::Receiver<Note>,
-    /// Those that are being appended: the task may be cancelled meanwhile.
-    batch: Vec<Note>,
+    /// Set when no lane tells anything more.
+    ended: Signal,
 }
 
 impl Default for MessageFeed {
     fn default() -> Self {
-        let (notes, receiver) = mpsc::channel(MOST);
-        let waiting = Waiting {
-            notes: receiver,
-            batch: Vec::new(),
-        };
+        let (notes, waiting) = mpsc::channel(MOST);
         Self {
             notes,
-            waiting: Mutex::new(waiting),
+            waiting: Mutex::new(Some(waiting)),
             left_out: AtomicU64::new(0),
+            ended: Signal::default(),
         }
     }
 }
@@ -136,42 +129,44 @@ impl MessageFeed {
             }
         }
     }
+
+    /// No lane tells anything more: the task appends what is left, and ends.
+    pub fn end(&self) {
+        self.ended.cancel();
+    }
 }
 
-/// Appends notes until the worker stops.
+/// Appends notes until the feed ends.
 pub async fn run(shared: Arc<Shared>) {
     let feed = &shared.maintenance.message_feed;
-    let mut waiting = feed.waiting.lock().await;
-    let Waiting { notes, batch } = &mut *waiting;
-    while notes.recv_many(batch, BATCH).await > 0 {
-        while !append(&shared, batch).await {
+    let waiting = feed
+        .waiting
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let Some(mut waiting) = waiting else {
+        return;
+    };
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        tokio::select! {
+            biased;
+            _ = waiting.recv_many(&mut batch, BATCH) => {}
+            () = feed.ended.cancelled() => break,
+        }
+        while !append(&shared, &batch).await {
+            if feed.ended.is_cancelled() {
+                let rest = batch.len() + waiting.len();
+                let rest = u64::try_from(rest).unwrap_or(u64::MAX);
+                feed.left_out.fetch_add(rest, Ordering::Relaxed);
+                warn_of_left_out(feed);
+                return;
+            }
             sleep(AGAIN_AFTER).await;
         }
         batch.clear();
         warn_of_left_out(feed);
     }
-}
-
-/// Appends what is left, when no lane tells anything more. A batch whose append was cancelled may come twice.
-pub async fn finish(shared: &Shared, within: Duration) {
-    let feed = &shared.maintenance.message_feed;
-    let until = Instant::now() + within;
-    // The task is being cancelled; it holds the receiver until then.
-    let Ok(mut waiting) = timeout(within, feed.waiting.lock()).await else {
-        return;
-    };
-    let Waiting { notes, batch } = &mut *waiting;
-    while let Ok(note) = notes.try_recv() {
-        batch.push(note);
-    }
-    for notes in batch.chunks(BATCH) {
-        if Instant::now() >= until || !append(shared, notes).await {
-            let left_out = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-            feed.left_out.fetch_add(left_out, Ordering::Relaxed);
-            break;
-        }
-    }
-    warn_of_left_out(feed);
 }
 
 fn warn_of_left_out(feed: &MessageFeed) {

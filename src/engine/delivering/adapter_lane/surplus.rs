@@ -10,7 +10,9 @@ use crate::delivering::progress::Stop;
 impl Runner<'_> {
     /// Whether the head is left out, with what is to go with it. The cursor has passed it then.
     pub(super) async fn leaves_out(&mut self, head: &FetchedEvent) -> Result<bool, Ending> {
-        if self.is_ahead || self.progress.head_is_dead_letter() {
+        // A message of which a part is sent already is completed.
+        let has_begun = || self.adapter.has_begun(head.message_id);
+        if self.is_ahead || self.progress.head_is_dead_letter() || has_begun() {
             return Ok(false);
         }
         let subscription = &self.route.subscription;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::Runner;
 use crate::delivering::progress::Stop;
+use crate::maintenance::lifecycle::is_feed;
 use crate::maintenance::message_feed::Note;
 
 /// Events that ended in a settlement otherwise than delivered.
@@ -85,7 +86,8 @@ impl Runner<'_> {
         error: Option<String>,
     ) {
         let subscription = &self.route.subscription;
-        if subscription.lifecycle.contains(&stage) && self.context.shared.maintenance.has_feed() {
+        let is_asked = subscription.lifecycle.contains(&stage) && !is_feed(self.route);
+        if is_asked && self.context.shared.maintenance.has_feed() {
             self.told.notes.push(Note {
                 stage,
                 stream: subscription.stream.clone(),
