@@ -16,7 +16,7 @@ use crate::claiming::rate_control::Gate;
 use crate::claiming::reserve::reserve;
 use crate::delivering::coalesce::Merging;
 use crate::delivering::handler::Destination;
-use crate::maintenance::message_counts::{Counts, MessageCounts};
+use crate::maintenance::counts::{Counts, MessageCounts};
 use crate::waking::signal::Signal;
 
 /// One version of a subscription, with its destination.

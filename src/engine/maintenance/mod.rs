@@ -15,7 +15,8 @@
 //! | [`lifecycle`] | the lifecycle feed: what happens to destinations, subscriptions and workers |
 //! | [`message_feed`] | … and to messages, for subscriptions that ask |
 //! | [`warnings`] | … and when sessions are nearly full, and messages fail |
-//! | [`message_counts`] | what became of messages, in figures |
+//! | [`notes`] | what lanes tell of messages until then |
+//! | [`counts`], [`message_counts`] | what became of messages, in figures; writing them |
 //!
 //! # Failures
 //!
@@ -27,12 +28,14 @@
 //! | a day cannot be archived | it stays in Postgres and is tried again |
 
 pub mod archive;
+pub mod counts;
 pub mod figures;
 pub mod gauges;
 pub mod health;
 pub mod lifecycle;
 pub mod message_counts;
 pub mod message_feed;
+pub mod notes;
 pub mod rounds;
 pub mod statistics;
 mod warnings;
@@ -41,10 +44,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Mutex;
 
+use self::counts::MessageCounts;
 use self::figures::Statistics;
 use self::health::Health;
-use self::message_counts::MessageCounts;
-use self::message_feed::MessageFeed;
+use self::notes::MessageFeed;
 
 /// What a worker knows of itself and of the subscriptions, and the lock of its retention rounds.
 #[derive(Debug, Default)]

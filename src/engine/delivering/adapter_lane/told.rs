@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Runner;
 use crate::delivering::progress::Stop;
 use crate::maintenance::lifecycle::is_feed;
-use crate::maintenance::message_feed::Note;
+use crate::maintenance::notes::Note;
 
 /// Events that ended in a settlement otherwise than delivered.
 pub(super) struct Ended {
