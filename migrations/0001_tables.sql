@@ -59,6 +59,8 @@ CREATE TABLE lanekeeper.stream (
     -- session's, so that it need not look for missing lanes at every event.
     lanes_version     bigint NOT NULL DEFAULT 0,
     max_payload_bytes int NOT NULL DEFAULT 1048576,
+    -- Some subscription in force refuses appends to full sessions: an append looks at its lanes. Kept by `apply`.
+    bounded           boolean NOT NULL DEFAULT false,
     -- Event types that subscriptions without a list of their own receive. NULL: all.
     fan_out           text[],
     -- Event types that are never coalesced. NULL: all.
@@ -66,6 +68,9 @@ CREATE TABLE lanekeeper.stream (
     retry_schedule_ms int[] NOT NULL DEFAULT '{1000,2000,4000,8000,16000,32000,60000}',
     max_attempts      int NOT NULL DEFAULT 0,
     on_exhausted      text NOT NULL DEFAULT 'dead_letter',
+    -- For subscriptions without a bound of their own: see subscription.max_pending. NULL: none.
+    max_pending       int,
+    on_full           text NOT NULL DEFAULT 'refuse',
     -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
     -- functions/caller/set_producers.sql.
     producers         text[],
@@ -76,7 +81,9 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT payload_limit_fits_jsonb CHECK (max_payload_bytes BETWEEN 1024 AND 268435455),
     CONSTRAINT schedule_is_not_empty CHECK (cardinality(retry_schedule_ms) > 0),
     CONSTRAINT attempts_are_not_negative CHECK (max_attempts >= 0),
-    CONSTRAINT exhaustion_is_known CHECK (on_exhausted IN ('dead_letter', 'park', 'drop'))
+    CONSTRAINT exhaustion_is_known CHECK (on_exhausted IN ('dead_letter', 'park', 'drop')),
+    CONSTRAINT bound_is_positive CHECK (max_pending > 0),
+    CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest'))
 );
 
 -- The presets of the five seed streams, and of the lifecycle feed: what happens to destinations, subscriptions and
@@ -96,6 +103,8 @@ VALUES
     ('runs', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('documents', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('lifecycle', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0);
+-- An agent that has stopped reading is told to those that write to it.
+UPDATE lanekeeper.stream SET max_pending = 1000 WHERE name = 'messages';
 -- The engine alone says what happened to it.
 UPDATE lanekeeper.stream SET producers = '{}' WHERE name = 'lifecycle';
 
@@ -129,6 +138,14 @@ CREATE TABLE lanekeeper.subscription (
     ack_window      int NOT NULL DEFAULT 1,
     -- Whether its lanes belong to the hosts of their sessions: see host_route. Never changed: lanes hang on it.
     host_bound      boolean NOT NULL DEFAULT false,
+    -- How many undelivered events a session may have. NULL: any number. refuse: an append beyond it fails with LK001.
+    -- drop_oldest: before the lane delivers, its oldest events go, with the outcome `dropped`.
+    max_pending     int,
+    on_full         text NOT NULL DEFAULT 'refuse',
+    -- An event that is older when its turn comes gets the outcome `expired`. NULL: none does.
+    max_age_ms      int,
+    -- What the lifecycle feed is told of its messages. NULL: nothing.
+    lifecycle       text[],
     paused_at       timestamptz,
     pause_reason    text,
     -- Removed by `apply --prune`: its lanes stay for the record and get no more ready entries, and
@@ -144,6 +161,11 @@ CREATE TABLE lanekeeper.subscription (
     CONSTRAINT ack_is_known CHECK (ack IN ('none', 'response', 'required')),
     CONSTRAINT ack_timeout_is_positive CHECK (ack_timeout_ms > 0),
     CONSTRAINT ack_window_is_bounded CHECK (ack_window BETWEEN 1 AND 50),
+    CONSTRAINT bound_is_positive CHECK (max_pending > 0),
+    CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest')),
+    CONSTRAINT max_age_is_positive CHECK (max_age_ms > 0),
+    CONSTRAINT lifecycle_is_known CHECK (
+        lifecycle <@ '{sent,acked,retried,failed,expired,dropped}' AND cardinality(lifecycle) > 0),
     CONSTRAINT pause_has_reason CHECK ((paused_at IS NULL) = (pause_reason IS NULL))
 );
 
@@ -430,7 +452,7 @@ CREATE TABLE lanekeeper.outcome (
     PRIMARY KEY (lane_id, seq),
     CONSTRAINT outcome_is_known CHECK (kind IN ('coalesced', 'dead_lettered', 'dropped', 'expired', 'skipped')),
     CONSTRAINT coalesced_iff_replaced CHECK ((kind = 'coalesced') = (replaced_by IS NOT NULL)),
-    CONSTRAINT range_is_expired CHECK (to_seq IS NULL OR kind = 'expired' AND to_seq > seq)
+    CONSTRAINT range_has_its_kinds CHECK (to_seq IS NULL OR kind IN ('expired', 'dropped') AND to_seq > seq)
 );
 CREATE INDEX outcome_by_age ON lanekeeper.outcome (settled_at);
 CREATE INDEX outcome_range ON lanekeeper.outcome (lane_id, seq) WHERE to_seq IS NOT NULL;
@@ -582,6 +604,17 @@ CREATE TABLE lanekeeper.seen_message (
     PRIMARY KEY (receiver, consumer, session, message_id)
 );
 CREATE INDEX seen_message_by_age ON lanekeeper.seen_message (seen_at);
+
+-- What became of each subscription's messages, in figures that workers add to every few seconds: for `status`.
+CREATE TABLE lanekeeper.message_count (
+    subscription_id int PRIMARY KEY,
+    sent    bigint NOT NULL DEFAULT 0,
+    acked   bigint NOT NULL DEFAULT 0,
+    retried bigint NOT NULL DEFAULT 0,
+    failed  bigint NOT NULL DEFAULT 0,
+    expired bigint NOT NULL DEFAULT 0,
+    dropped bigint NOT NULL DEFAULT 0
+);
 
 -- Who told the engine what: every operator action on a lane, a subscription or a dead letter.
 CREATE TABLE lanekeeper.operation (

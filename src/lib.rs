@@ -23,6 +23,7 @@ pub mod append {
         AppendError, Enqueued, Fate, NewEvent, enqueue, enqueue_array, enqueue_many,
     };
     pub use lanekeeper_postgres::appender::{Appender, AppenderError};
+    pub use lanekeeper_postgres::queue_full::QueueFull;
 }
 
 /// What people write to agents: appending it to the stream `inbound`.
@@ -66,7 +67,7 @@ pub mod postgres {
 pub mod subscription {
     pub use lanekeeper_core::subscription::{
         Acknowledge, Change, ChangeKind, Current, Definition, Events, Exhaustion, FileError, Limit,
-        Plan, Problem, Retry, Start, StreamDefinition,
+        MessageStage, OnFull, PendingBound, Plan, Problem, Retry, Start, StreamDefinition,
     };
     pub use lanekeeper_postgres::subscription::{
         Applied, ApplyError, Backfill, BuiltInError, Done, Subscription, add_lanes, apply, install,

@@ -97,7 +97,9 @@ mod tests {
     use lanekeeper_core::subscription::limit::destination;
     use std::time::Duration;
 
-    use lanekeeper_core::subscription::{Acknowledge, Definition, Events, Start, StreamDefinition};
+    use lanekeeper_core::subscription::{
+        Acknowledge, Definition, Events, PendingBound, Start, StreamDefinition,
+    };
     use serde_json::json;
 
     use super::*;
@@ -121,6 +123,9 @@ mod tests {
             ack_timeout: Duration::ZERO,
             ack_window: 1,
             host_bound: false,
+            pending: PendingBound::default(),
+            max_age: None,
+            lifecycle: Vec::new(),
             limits: Vec::new(),
             settings,
         }

@@ -192,6 +192,7 @@ impl From<AppendError> for Failure {
                     Self::later(error).advise("nothing was enqueued: try again")
                 }
             },
+            full @ AppendError::QueueFull(_) => Self::later(full),
             refused => Self::failed(refused),
         };
         match advice {

@@ -23,6 +23,10 @@ delivered), blocked (tried again later), sent (acknowledgements are awaited), pa
 lanes that have something to do are looked at and 100000 in all are counted: beyond that, + marks a
 lower bound and ~ an approximate figure. BEHIND counts events that a filter will leave out too.
 
+MESSAGES counts what became of them so far, as workers report it every five seconds: SENT are sends that
+the destination took, RETRIED attempts that were followed by another one. DEEPEST is the session with
+the most undelivered events, MAX how many it may have (max_pending).
+
 STATE is what the running workers report of the subscription: delivering, refused (no worker can make
 its destination), circuit open (the destination fails, and is only probed), not reported, or no
 worker. The reasons stand below the table.
@@ -121,6 +125,15 @@ fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Fai
             ],
             &rows,
         )?;
+        let rows: Vec<_> = subscriptions.iter().map(messages_row).collect();
+        output::line("")?;
+        output::table(
+            [
+                "MESSAGES", "PENDING", "SENDING", "SENT", "ACKED", "RETRIED", "FAILED", "EXPIRED",
+                "DROPPED", "DEEPEST", "MAX",
+            ],
+            &rows,
+        )?;
         for one in subscriptions {
             for reason in one.delivery.reasons() {
                 let name = &one.status.subscription;
@@ -165,6 +178,25 @@ fn subscription_row(one: &Reported) -> [String; 12] {
         bound(status.behind, partial),
         or_dash(status.oldest_undelivered_age_s.map(output::age)),
         status.dead_letters_text(),
+    ]
+}
+
+fn messages_row(one: &Reported) -> [String; 11] {
+    let status = &one.status;
+    let bound = |count: i64| format!("{count}{}", if status.partial { "+" } else { "" });
+    let so_far = &status.messages;
+    [
+        status.subscription.clone(),
+        bound(status.behind),
+        status.lanes.held.to_string(),
+        so_far.sent.to_string(),
+        so_far.acked.to_string(),
+        so_far.retried.to_string(),
+        so_far.failed.to_string(),
+        so_far.expired.to_string(),
+        so_far.dropped.to_string(),
+        bound(status.deepest),
+        or_dash(status.max_pending.map(|most| most.to_string())),
     ]
 }
 

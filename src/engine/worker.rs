@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claiming::{backstop, claimer};
 use crate::delivering::{handler_lane, pauses};
 use crate::maintenance::archive::{self, FolderError};
-use crate::maintenance::{gauges, statistics};
+use crate::maintenance::{gauges, message_counts, message_feed, statistics};
 use crate::peers::clock::ServerClock;
 use crate::peers::control::DestinationSource;
 use crate::peers::{control, lock_table};
@@ -62,6 +62,8 @@ pub enum StartError {
 pub struct Worker {
     shared: Arc<Shared>,
     claimers: Vec<JoinHandle<()>>,
+    /// Appends what lanes tell of messages, and what is left of it at the end.
+    feed: JoinHandle<()>,
     others: Vec<JoinHandle<()>>,
     ended: CancellationToken,
 }
@@ -126,15 +128,18 @@ impl Worker {
             tokio::spawn(control::run(Arc::clone(&shared), source, ended.clone())),
             tokio::spawn(share_limits(Arc::clone(&shared), ended.clone())),
             tokio::spawn(statistics::run(Arc::clone(&shared))),
+            tokio::spawn(message_counts::run(Arc::clone(&shared))),
             tokio::spawn(backstop::run(Arc::clone(&shared))),
         ];
         let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
         let handlers = (0..shared.settings.handler_connections)
             .map(|_| tokio::spawn(handler_lane::run(Arc::clone(&shared))));
         let claimers = adapters.chain(handlers).collect();
+        let feed = tokio::spawn(message_feed::run(Arc::clone(&shared)));
         Ok(Self {
             shared,
             claimers,
+            feed,
             others,
             ended,
         })
@@ -188,6 +193,15 @@ impl Worker {
         for task in self.others {
             task.abort();
         }
+        self.shared.maintenance.message_feed.end();
+        let feed = self.feed.abort_handle();
+        if timeout(HAND_BACK_WITHIN, self.feed).await.is_err() {
+            feed.abort();
+            tracing::warn!(
+                "messages are missing from the lifecycle feed: Postgres does not answer"
+            );
+        }
+        message_counts::write(&self.shared).await;
         match timeout(HAND_BACK_WITHIN, depart(&self.shared)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {

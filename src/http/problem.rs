@@ -223,6 +223,21 @@ impl Problem {
             AppendError::UnknownStream(_) => of::UNKNOWN_STREAM,
             AppendError::NotAProducer(_) => of::FORBIDDEN,
             AppendError::SessionClosed(_) => of::SESSION_CLOSED,
+            AppendError::QueueFull(full) => {
+                let problem = match full.retry_after {
+                    // Rounded up, so that it is not too early.
+                    Some(after) => Self::later(
+                        of::QUEUE_FULL,
+                        error.to_string(),
+                        after.as_millis().div_ceil(1000) as u64,
+                    ),
+                    None => Self::new(of::QUEUE_FULL, error.to_string()),
+                };
+                return Self {
+                    hint: advice,
+                    ..problem
+                };
+            }
             AppendError::PayloadTooLarge(_) => of::PAYLOAD_TOO_LARGE,
             AppendError::Invalid(_) => of::INVALID,
             AppendError::NumberOutOfRange(_) => of::NUMBER_OUT_OF_RANGE,

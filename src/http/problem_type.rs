@@ -64,6 +64,9 @@ problem_types! {
     /// The worker serves as many requests as it can, or as many bodies of one access token as it takes at once.
     /// Nothing was done; repeat after `Retry-After`.
     BUSY = "busy", TOO_MANY_REQUESTS;
+    /// The session has as many undelivered events as a subscription takes (`max_pending`). Nothing was enqueued; repeat
+    /// after `Retry-After`, which is missing where nothing is delivered before an operator acts.
+    QUEUE_FULL = "queue_full", TOO_MANY_REQUESTS;
     /// The access token has sent more than its rate. Nothing was done; repeat after `Retry-After`.
     RATE_LIMITED = "rate_limited", TOO_MANY_REQUESTS;
     /// The worker failed at the request: the events may or may not have been appended. Repeat with the same message

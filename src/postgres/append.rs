@@ -29,6 +29,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
+use super::queue_full::QueueFull;
 use super::{ErrorClass, Refusal, StoreError, sqlstate};
 
 /// The stream that the engine alone appends to: the lifecycle feed.
@@ -95,6 +96,9 @@ pub enum AppendError {
     NotAProducer(Refusal),
     #[error("{}", .0.message)]
     SessionClosed(Refusal),
+    /// The session has as many undelivered events as a subscription takes.
+    #[error("{}", .0.refusal.message)]
+    QueueFull(QueueFull),
     #[error("{}", .0.message)]
     PayloadTooLarge(Refusal),
     /// An argument that breaks a limit.
@@ -138,6 +142,7 @@ impl AppendError {
     pub fn fate(&self) -> Fate {
         match self {
             Self::UnknownStream(_) | Self::NotAProducer(_) | Self::TimedOut => Fate::Later,
+            Self::QueueFull(_) => Fate::SessionFull,
             Self::Invalid(_) | Self::SessionClosed(_) => Fate::Event,
             Self::PayloadTooLarge(_)
             | Self::NotJson(_)
@@ -145,7 +150,6 @@ impl AppendError {
             | Self::NulCharacter(_)
             | Self::NumberOutOfRange(_) => Fate::Payload,
             Self::Store(error) => match error.sqlstate() {
-                Some(sqlstate::SESSION_FULL) => Fate::SessionFull,
                 // Data exceptions and program limits.
                 Some(code) if code.starts_with("22") || code.starts_with("54") => Fate::Payload,
                 _ => Fate::Later,
@@ -185,6 +189,7 @@ impl AppendError {
             | Self::SessionClosed(refusal)
             | Self::PayloadTooLarge(refusal)
             | Self::Invalid(refusal) => refusal.hint.as_deref(),
+            Self::QueueFull(full) => full.refusal.hint.as_deref(),
             Self::NotJson(_) => Some("pass one JSON value; text needs its quotes: '\"text\"'"),
             Self::TooDeep(_) => {
                 Some("flatten it, or pass the inner document as text, or raise max_stack_depth")
@@ -199,6 +204,9 @@ impl AppendError {
         let Some(said) = source.as_db_error() else {
             return StoreError::on("enqueueing")(source).into();
         };
+        if said.code().code() == sqlstate::QUEUE_FULL {
+            return Self::QueueFull(QueueFull::of(said));
+        }
         let refusal = match Self::of_schema(said.code().code(), Refusal::of(said)) {
             Ok(error) => return error,
             Err(refusal) => refusal,
@@ -226,6 +234,7 @@ impl AppendError {
         match code {
             sqlstate::UNKNOWN_STREAM => Ok(Self::UnknownStream(refusal)),
             sqlstate::NOT_A_PRODUCER => Ok(Self::NotAProducer(refusal)),
+            sqlstate::QUEUE_FULL => Ok(Self::QueueFull(QueueFull::of_refusal(refusal, None))),
             sqlstate::SESSION_CLOSED => Ok(Self::SessionClosed(refusal)),
             sqlstate::PAYLOAD_TOO_LARGE => Ok(Self::PayloadTooLarge(refusal)),
             sqlstate::INVALID => Ok(Self::Invalid(refusal)),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use lanekeeper_core::subscription::MessageStage;
 use tokio::try_join;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, Row, Statement};
@@ -56,6 +57,16 @@ pub enum OutcomeKind {
     Dropped {
         error: String,
     },
+    /// It and those up to `to_seq` were too old when their turn came.
+    Expired {
+        to_seq: i64,
+        error: String,
+    },
+    /// It and those up to `to_seq` were the oldest of too many.
+    DroppedOldest {
+        to_seq: i64,
+        error: String,
+    },
     /// A requeued dead letter was accepted: its event counts as delivered.
     Redelivered {
         dead_id: i64,
@@ -75,9 +86,37 @@ impl OutcomeKind {
         match self {
             Self::Coalesced { .. } => "coalesced",
             Self::DeadLettered { .. } => "dead_lettered",
-            Self::Dropped { .. } => "dropped",
+            Self::Dropped { .. } | Self::DroppedOldest { .. } => "dropped",
+            Self::Expired { .. } => "expired",
             Self::Redelivered { .. } => "redelivered",
             Self::DeadLetteredAgain { .. } => "dead_lettered_again",
+        }
+    }
+}
+
+impl OutcomeKind {
+    /// What the lifecycle feed calls it; `None` for what it is not told of.
+    pub fn stage(&self) -> Option<MessageStage> {
+        match self {
+            Self::DeadLettered { .. } | Self::DeadLetteredAgain { .. } | Self::Dropped { .. } => {
+                Some(MessageStage::Failed)
+            }
+            Self::Expired { .. } => Some(MessageStage::Expired),
+            Self::DroppedOldest { .. } => Some(MessageStage::Dropped),
+            Self::Coalesced { .. } | Self::Redelivered { .. } => None,
+        }
+    }
+
+    /// The last seq of a range, and why.
+    pub fn range_and_error(&self) -> (Option<i64>, Option<&str>) {
+        match self {
+            Self::Expired { to_seq, error } | Self::DroppedOldest { to_seq, error } => {
+                (Some(*to_seq), Some(error))
+            }
+            Self::DeadLettered { error, .. }
+            | Self::DeadLetteredAgain { error, .. }
+            | Self::Dropped { error } => (None, Some(error)),
+            Self::Coalesced { .. } | Self::Redelivered { .. } => (None, None),
         }
     }
 }
@@ -86,6 +125,16 @@ impl OutcomeKind {
 pub struct Outcome {
     pub seq: i64,
     pub kind: OutcomeKind,
+}
+
+impl Outcome {
+    /// How many events it is for, filtered ones among them.
+    pub fn events(&self) -> u64 {
+        let (to_seq, _) = self.kind.range_and_error();
+        to_seq.map_or(1, |to_seq| {
+            u64::try_from(to_seq - self.seq).unwrap_or(0) + 1
+        })
+    }
 }
 
 /// The new state of one held lane.
@@ -426,7 +475,7 @@ struct OutcomeColumns {
     ords: Vec<i32>,
     seqs: Vec<i64>,
     kinds: Vec<&'static str>,
-    /// The id of the dead letter, for outcomes of dead letters.
+    /// The id of the dead letter, for outcomes of dead letters; the last seq, for ranges.
     replaced_by: Vec<Option<i64>>,
     errors: Vec<Option<String>>,
     attempts: Vec<i32>,
@@ -446,6 +495,10 @@ impl OutcomeColumns {
                         crashes,
                     } => (None, Some(storable(error)), *attempts, *crashes),
                     OutcomeKind::Dropped { error } => (None, Some(storable(error)), 0, 0),
+                    OutcomeKind::Expired { to_seq, error }
+                    | OutcomeKind::DroppedOldest { to_seq, error } => {
+                        (Some(*to_seq), Some(storable(error)), 0, 0)
+                    }
                     OutcomeKind::Redelivered { dead_id } => (Some(*dead_id), None, 0, 0),
                     OutcomeKind::DeadLetteredAgain {
                         dead_id,

@@ -9,8 +9,8 @@ macro_rules! sqlstates {
 }
 
 sqlstates! {
-    /// The session accepts no more events at the moment.
-    SESSION_FULL = "LK001";
+    /// The session has as many undelivered events as a subscription takes (`max_pending`).
+    QUEUE_FULL = "LK001";
     /// The session is closed.
     SESSION_CLOSED = "LK002";
     /// There is no such stream.

@@ -84,7 +84,7 @@ impl Remote {
             {
                 body.extend_from_slice(&chunk);
             }
-            return Err(refusal(status, &body));
+            return Err(refusal(status, None, &body));
         }
         Ok(Some(Following {
             response,

@@ -8,13 +8,15 @@ use std::borrow::Cow;
 use std::env;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lanekeeper_postgres::Refusal;
 use lanekeeper_postgres::append::{AppendError, Element, Enqueued, NewEvent};
 use lanekeeper_postgres::inbound::NewInbound;
+use lanekeeper_postgres::queue_full::QueueFull;
 use lanekeeper_secret::Secret;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Client, RequestBuilder, StatusCode, redirect};
+use reqwest::{Client, RequestBuilder, StatusCode, header, redirect};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -237,13 +239,15 @@ impl Remote {
                 }
                 body.extend_from_slice(&chunk);
             }
-            Ok((answer.status(), body))
+            let after = answer.headers().get(header::RETRY_AFTER);
+            let after = after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+            Ok((answer.status(), after.map(Duration::from_secs), body))
         });
-        let (status, body) = answered.await.map_err(|_| AppendError::TimedOut)??;
+        let (status, after, body) = answered.await.map_err(|_| AppendError::TimedOut)??;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|_| RemoteError::Foreign.into());
         }
-        Err(refusal(status, &body))
+        Err(refusal(status, after, &body))
     }
 }
 
@@ -304,7 +308,11 @@ struct Document {
     hint: Option<String>,
 }
 
-pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> ProducerError {
+pub(crate) fn refusal(
+    status: StatusCode,
+    retry_after: Option<Duration>,
+    body: &[u8],
+) -> ProducerError {
     let Document { code, detail, hint } = serde_json::from_slice(body).unwrap_or_default();
     let refused = Refusal {
         message: detail.clone(),
@@ -313,6 +321,7 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> ProducerError {
     let refused = match (code.as_str(), status) {
         ("unknown_stream", _) => AppendError::UnknownStream(refused),
         ("forbidden", _) => AppendError::NotAProducer(refused),
+        ("queue_full", _) => AppendError::QueueFull(QueueFull::of_refusal(refused, retry_after)),
         ("session_closed", _) => AppendError::SessionClosed(refused),
         // A balancer's own limit too: it will never let it through.
         ("payload_too_large", _) | (_, StatusCode::PAYLOAD_TOO_LARGE) => {
@@ -343,12 +352,14 @@ mod tests {
     use super::*;
 
     fn fate(status: u16, body: &str) -> Fate {
-        refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes()).fate()
+        refusal(StatusCode::from_u16(status).unwrap(), None, body.as_bytes()).fate()
     }
 
     #[test]
     fn only_what_a_worker_says_of_the_event_is_final() {
         assert_eq!(fate(422, r#"{"code":"invalid","detail":"x"}"#), Fate::Event);
+        let full = r#"{"code":"queue_full","detail":"x"}"#;
+        assert_eq!(fate(429, full), Fate::SessionFull);
         let closed = r#"{"code":"session_closed","detail":"x"}"#;
         assert_eq!(fate(409, closed), Fate::Event);
         assert_eq!(
@@ -373,7 +384,8 @@ mod tests {
     #[test]
     fn a_gateways_error_leaves_the_outcome_open_and_a_workers_refusal_does_not() {
         let refused = |status: u16, body: &str| {
-            refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes()).is_outcome_unknown()
+            refusal(StatusCode::from_u16(status).unwrap(), None, body.as_bytes())
+                .is_outcome_unknown()
         };
         assert!(refused(502, "<html>bad gateway</html>"));
         assert!(refused(503, r#"{"code":"outcome_unknown","detail":"x"}"#));

@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use lanekeeper_core::subscription::{
-    Acknowledge, Events, Exhaustion, FileError, Limit, Problem, Start, built_in,
+    Acknowledge, Events, Exhaustion, FileError, Limit, MessageStage, OnFull, Problem, Start,
+    built_in,
 };
 use lanekeeper_core::toml_file::{Position, nearest};
 use serde_json::Value;
@@ -16,6 +17,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::section::Section;
 use super::{limit, settings, value};
+
+/// The largest `max_pending`: with a filter, an append to a full session counts up to four times as many events.
+const MOST_PENDING: u32 = 100_000;
 
 /// What a file asks for.
 #[derive(Clone, Debug)]
@@ -34,6 +38,7 @@ pub struct StreamSection {
     pub fan_out: Option<Events>,
     pub critical: Option<Events>,
     pub retry: RetrySection,
+    pub pending: PendingSection,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -56,6 +61,9 @@ pub struct SubscriptionSection {
     pub window: u32,
     /// Only workers on a session's host deliver it.
     pub host_bound: bool,
+    pub pending: PendingSection,
+    pub max_age: Option<Duration>,
+    pub lifecycle: Vec<MessageStage>,
     /// All of them hold for every send.
     pub limits: Vec<Limit>,
     /// The adapter's own, checked by it.
@@ -68,6 +76,14 @@ pub struct RetrySection {
     pub schedule: Option<Vec<Duration>>,
     pub max_attempts: Option<u32>,
     pub on_exhausted: Option<Exhaustion>,
+}
+
+/// `max_pending` and `on_full`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PendingSection {
+    /// 0: any number.
+    pub max_pending: Option<u32>,
+    pub on_full: Option<OnFull>,
 }
 
 impl SubscriptionFile {
@@ -173,6 +189,7 @@ impl<'t> Reader<'t> {
             fan_out: section.take("fan_out", value::events),
             critical: section.take("critical", value::events),
             retry: self.retry(&mut section),
+            pending: pending(&mut section),
         };
         self.problems.extend(section.finish());
         stream
@@ -224,6 +241,9 @@ impl<'t> Reader<'t> {
             section
                 .refuse_whole("this adapter reaches only its worker's host: leave host_bound away");
         }
+        let pending = pending(&mut section);
+        let max_age = section.take("max_age", value::duration);
+        let lifecycle = section.take("lifecycle", value::stages);
         let limits = limit::take(&mut section);
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
@@ -245,6 +265,9 @@ impl<'t> Reader<'t> {
             ack_timeout: ack_timeout.unwrap_or(Duration::from_secs(30)),
             window: window.unwrap_or(1),
             host_bound,
+            pending,
+            max_age,
+            lifecycle: lifecycle.unwrap_or_default(),
             limits,
             settings: settings?,
         })
@@ -264,6 +287,13 @@ impl<'t> Reader<'t> {
         };
         self.problems.extend(section.finish());
         retry
+    }
+}
+
+fn pending(section: &mut Section<'_>) -> PendingSection {
+    PendingSection {
+        max_pending: section.take("max_pending", value::whole(0..=MOST_PENDING)),
+        on_full: section.take("on_full", value::choice(&OnFull::ALL, OnFull::as_str)),
     }
 }
 

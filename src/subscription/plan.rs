@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::subscription::{
-    ChangeKind, Current, Definition, Events, Existing, FileError, Plan, Problem, Retry, Step,
-    StreamDefinition, built_in, differences,
+    ChangeKind, Current, Definition, Events, Existing, FileError, OnFull, PendingBound, Plan,
+    Problem, Retry, Step, StreamDefinition, built_in, differences,
 };
 use lanekeeper_core::toml_file::nearest;
 use serde::Serialize;
 
 use super::contradiction::contradictions;
-use super::file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
+use super::file::{
+    PendingSection, RetrySection, StreamSection, SubscriptionFile, SubscriptionSection,
+};
 
 impl SubscriptionFile {
     /// Compares with what is in force; `prune` removes what the file does not name.
@@ -80,6 +82,15 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         fan_out: section.fan_out.clone().unwrap_or(before.fan_out),
         critical: section.critical.clone().unwrap_or(before.critical),
         retry: retry(&section.retry, &before.retry),
+        pending: pending(section.pending, before.pending),
+    }
+}
+
+fn pending(section: PendingSection, default: PendingBound) -> PendingBound {
+    let max_pending = section.max_pending.or(default.max_pending);
+    PendingBound {
+        max_pending: max_pending.filter(|most| *most > 0),
+        on_full: section.on_full.unwrap_or(default.on_full),
     }
 }
 
@@ -153,13 +164,16 @@ fn resolve(
         );
         return Err(("stream", reason));
     };
+    let events = section
+        .events
+        .clone()
+        .unwrap_or_else(|| stream.fan_out.clone());
+    let pending = pending(section.pending, stream.pending);
+    is_possible(section, pending, &events, stream)?;
     Ok(Definition {
         stream: section.stream.clone(),
         adapter: section.adapter.clone(),
-        events: section
-            .events
-            .clone()
-            .unwrap_or_else(|| stream.fan_out.clone()),
+        events,
         start: section.start,
         retry: retry(&section.retry, &stream.retry),
         coalesce: section.coalesce.unwrap_or_else(|| {
@@ -171,9 +185,51 @@ fn resolve(
         ack_timeout: section.ack_timeout,
         ack_window: section.window,
         host_bound: section.host_bound,
+        pending,
+        max_age: section.max_age,
+        lifecycle: section.lifecycle.clone(),
         limits: section.limits.clone(),
         settings: section.settings.clone(),
     })
+}
+
+/// Refuses a bound, and a feed, that cannot be kept.
+fn is_possible(
+    section: &SubscriptionSection,
+    bound: PendingBound,
+    events: &Events,
+    stream: &StreamDefinition,
+) -> Result<(), Impossible> {
+    let refuse = |key, reason: &str| Err((key, reason.to_owned()));
+    let is_feed = section.stream == "lifecycle";
+    if is_feed && !section.lifecycle.is_empty() {
+        return refuse("lifecycle", "the feed tells nothing of its own deliveries");
+    }
+    if is_feed && bound.max_pending.is_some() && bound.on_full == OnFull::Refuse {
+        return refuse(
+            "max_pending",
+            "the engine appends to this stream and has nobody to refuse to: write on_full = \"drop_oldest\"",
+        );
+    }
+    if section.pending.on_full.is_some() && bound.max_pending.is_none() {
+        return refuse(
+            "on_full",
+            "says what happens beyond max_pending, which is missing",
+        );
+    }
+    if let (Some(_), Events::Only(critical)) = (bound.drops_beyond(), &stream.critical)
+        && critical.iter().any(|name| match events {
+            Events::All => true,
+            Events::Only(types) => types.contains(name),
+        })
+    {
+        return refuse(
+            "on_full",
+            "the stream names critical events, and these are never dropped: leave them out of `events`, or write \
+             on_full = \"refuse\"",
+        );
+    }
+    Ok(())
 }
 
 /// Refuses what cannot change while a subscription is in force: its lanes hang on it.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lanekeeper_core::subscription::limit as stored;
 use lanekeeper_core::subscription::{
-    ChangeKind, Current, Events, Exhaustion, Existing, Limit, Plan, Start, StreamDefinition, Target,
+    ChangeKind, Current, Events, Exhaustion, Existing, Limit, PendingBound, Plan, Start,
+    StreamDefinition, Target,
 };
 use serde_json::json;
 
@@ -404,6 +405,80 @@ fn a_plan_that_was_carried_out_leaves_nothing_to_do() {
     assert!(!plan.is_empty());
     let again = file.plan(&carried_out(current(), plan), true).unwrap();
     assert!(again.is_empty(), "{again:?}");
+}
+
+#[test]
+fn a_bound_is_the_streams_or_ones_own_and_none_can_be_asked_for() {
+    let of = |stream: &str, subscription: &str| {
+        let text = format!(
+            "[stream.runs]\n{stream}\n[subscription.a]\nstream = \"runs\"\nadapter = \"stdout\"\n{subscription}"
+        );
+        let plan = file(&text).plan(&current(), false).unwrap();
+        plan.subscriptions[0].definition.pending
+    };
+    assert_eq!(of("", ""), PendingBound::default());
+    assert_eq!(of("max_pending = 5", "").max_pending, Some(5));
+    assert_eq!(
+        of("max_pending = 5", "max_pending = 7").max_pending,
+        Some(7)
+    );
+    assert_eq!(of("max_pending = 5", "max_pending = 0").max_pending, None);
+    let drops = of("max_pending = 5\non_full = \"drop_oldest\"", "");
+    assert_eq!(drops.drops_beyond(), Some(5));
+    assert_eq!(of("max_pending = 5", "").drops_beyond(), None);
+}
+
+#[test]
+fn bounds_ages_and_feeds_that_cannot_be_are_refused_where_they_stand() {
+    let with = |stream: &str, more: &str| {
+        format!("[subscription.a]\nstream = \"{stream}\"\nadapter = \"stdout\"\n{more}")
+    };
+    for (more, part) in [
+        ("max_pending = -1", "between 0 and 100000"),
+        ("max_pending = 100001", "between 0 and 100000"),
+        ("max_pending = \"5\"", "whole number"),
+        (
+            "max_pending = 5\non_full = \"coalesce\"",
+            "\"refuse\", \"drop_oldest\"",
+        ),
+        ("max_age = 5", "needs a unit"),
+        ("max_age = \"8d\"", "at most 7d"),
+        ("lifecycle = \"sent\"", "must be a list"),
+        (
+            "lifecycle = [\"sent\", \"gone\"]",
+            "an entry must be one of",
+        ),
+    ] {
+        let found = problems(&with("runs", more));
+        assert!(
+            found.len() == 1 && found[0].contains(part),
+            "{more}: {found:?}"
+        );
+    }
+    for (stream, more, key) in [
+        ("runs", "on_full = \"drop_oldest\"", "on_full"),
+        (
+            "hooks",
+            "max_pending = 5\non_full = \"drop_oldest\"",
+            "on_full",
+        ),
+        ("lifecycle", "lifecycle = [\"sent\"]", "lifecycle"),
+        ("lifecycle", "max_pending = 5", "max_pending"),
+    ] {
+        let mut current = current();
+        let feed = StreamDefinition::default();
+        current.streams.insert("lifecycle".into(), feed);
+        let refused = file(&with(stream, more)).plan(&current, false).unwrap_err();
+        let told = refused.problems[0].to_string();
+        assert!(told.contains(&format!("subscription.a.{key}")), "{told}");
+    }
+    let bursty = with(
+        "hooks",
+        "events = [\"tool_use\"]\nmax_pending = 5\non_full = \"drop_oldest\"",
+    );
+    file(&bursty)
+        .plan(&current(), false)
+        .expect("no critical event is dropped");
 }
 
 #[test]

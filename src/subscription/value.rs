@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use lanekeeper_core::subscription::{Events, duration};
+use lanekeeper_core::subscription::{Events, MessageStage, duration};
 use serde_json::{Map, Number, Value};
 use toml::de::DeValue;
 
@@ -48,7 +48,7 @@ pub(super) fn whole(
 pub(super) fn choice<T: Copy>(
     all: &'static [T],
     word: fn(T) -> &'static str,
-) -> impl FnOnce(&DeValue<'_>) -> Result<T, String> {
+) -> impl Fn(&DeValue<'_>) -> Result<T, String> {
     move |value| {
         let given = value.as_str();
         all.iter()
@@ -103,6 +103,24 @@ pub(super) fn events(value: &DeValue<'_>) -> Result<Events, String> {
             None => Ok(Events::Only(types)),
         },
     }
+}
+
+/// A list of what the lifecycle feed is told of messages, or `["*"]` for all of it.
+pub(super) fn stages(value: &DeValue<'_>) -> Result<Vec<MessageStage>, String> {
+    let entries = value
+        .as_array()
+        .ok_or("must be a list, such as [\"sent\", \"failed\"]")?;
+    if entries.len() == 1 && entries[0].get_ref().as_str() == Some("*") {
+        return Ok(MessageStage::ALL.to_vec());
+    }
+    let stage = choice(&MessageStage::ALL, MessageStage::as_str);
+    let mut stages = entries
+        .iter()
+        .map(|entry| stage(entry.get_ref()).map_err(|reason| format!("an entry {reason}")))
+        .collect::<Result<Vec<_>, _>>()?;
+    stages.sort_by_key(|stage| *stage as u8);
+    stages.dedup();
+    Ok(stages)
 }
 
 /// Any value, as the JSON that the database keeps.

@@ -161,6 +161,8 @@ instruments! {
         "Files of hook calls on this host that are not in Postgres yet";
     LAG_EVENTS = "lanekeeper.lag.events", "{event}",
         "Events behind the cursors, by subscription. Of one worker only: the one that started first";
+    MESSAGES = "lanekeeper.messages", "{message}",
+        "Messages by subscription and state: pending and sending now; sent, acked, retried, failed, expired and dropped so far. Of one worker only";
     LAG_AGE = "lanekeeper.lag.age", "s",
         "Age of the oldest undelivered event, by subscription. Of one worker only";
     LANES = "lanekeeper.lanes", "{lane}",

@@ -12,6 +12,7 @@ use tokio_postgres::Client;
 
 mod aside;
 mod calls;
+mod full;
 mod garbage;
 mod install;
 mod killed;

@@ -59,7 +59,7 @@ DECLARE
     v_table text;
 BEGIN
     FOREACH v_table IN ARRAY '{event,session_tail,session,dedupe,lane,progress,ready,outcome,dead,history,worker,
-        lane_connection,claim,operation,stream_change,expiring_day,expiring_session,closing_lane,closed_session,sent}'::text[] LOOP
+        lane_connection,claim,operation,stream_change,expiring_day,expiring_session,closing_lane,closed_session,sent,message_count}'::text[] LOOP
         EXECUTE format('DELETE FROM lanekeeper.%I', v_table);
     END LOOP;
     PERFORM setval(format('lanekeeper.%I', s.sequencename)::regclass, s.start_value, false)

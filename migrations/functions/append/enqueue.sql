@@ -1,8 +1,8 @@
 -- Appends one event in the caller's transaction, and returns its message id and seq; for a key or id that was used
 -- before, those of the first call, with `duplicate`.
 --
--- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK002
--- closed session (a key or id that was used before is answered all the same), LK003 unknown stream, LK005 payload too
+-- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK001 full
+-- session, LK002 closed session (a key or id that was used before is answered all the same by both), LK003 unknown stream, LK005 payload too
 -- large, LK006 invalid argument, LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where
 -- another transaction appended to the session, or closed it, after the snapshot.
 --
@@ -14,6 +14,10 @@
 -- Closed sessions: a close takes the append lock and writes the session's row, which has never the stream's lanes_version
 -- then. An append may have read that row before it waited for the lock. So, after the lock, it looks whether the row is
 -- still where it was, by its ctid, which costs less than a look-up; only where it is not does it read `closed_at`.
+--
+-- Full sessions: where a subscription of the stream refuses what is beyond its max_pending, `stream.bounded` is set. Its
+-- sessions' ids come out of the first statement as negative numbers, so that other streams pay for no statement and no
+-- branch. refuse_full() counts under the append lock, so appends at the same time never pass the bound together.
 --
 -- Ready entries (I13): under the append lock, one is inserted for each lane that nothing else would make look at the
 -- event.
@@ -62,6 +66,8 @@ DECLARE
     -- Its stream's id, where live followers may wait for the stream's events.
     v_followed      int;
     v_closed        boolean;
+    -- Some subscription may refuse the event because the session is full.
+    v_bounded       boolean;
     -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
     v_payload       text := enqueue.payload::text;
     v_size          int := octet_length(v_payload);
@@ -87,7 +93,7 @@ BEGIN
     -- old as this one, lanes that it got meanwhile are read below, and so is a close.
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
-    SELECT s.session_id, enqueue.message_id,
+    SELECT CASE WHEN t.bounded THEN -s.session_id ELSE s.session_id END, enqueue.message_id,
            CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) IS NOT NULL THEN clock_timestamp() END,
            (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid,
            CASE WHEN t.followed THEN t.stream_id END
@@ -101,6 +107,12 @@ BEGIN
       AND (t.producers IS NULL OR lanekeeper.may_produce(t.producers));
     IF (v_session_id > 0 AND octet_length(enqueue.event_type) <= 200 AND enqueue.event_type <> ''
         AND enqueue.priority = 0 AND enqueue.headers = '{}') IS NOT TRUE THEN
+        IF v_session_id < 0 THEN
+            v_session_id := -v_session_id;
+            v_bounded := true;
+            -- As if the session's row had been written meanwhile: what seldom happens is looked at below.
+            v_session_ctid := NULL;
+        END IF;
         IF (v_session_id > 0 AND octet_length(enqueue.event_type) BETWEEN 1 AND 200 AND enqueue.priority BETWEEN -100 AND 100
             AND jsonb_typeof(enqueue.headers) = 'object' AND octet_length(enqueue.headers::text) <= 65536) IS NOT TRUE THEN
             PERFORM lanekeeper.check_event(enqueue.stream, enqueue.session, enqueue.event_type, enqueue.payload,
@@ -108,6 +120,7 @@ BEGIN
         END IF;
         IF v_session_id IS NULL THEN
             v_given_id := message_id;
+            v_bounded := true;
             SELECT o.session_id, o.locked_at INTO v_session_id, v_now
             FROM lanekeeper.open_session(enqueue.stream, enqueue.session) AS o;
             v_today := (v_now AT TIME ZONE 'UTC')::date;
@@ -171,6 +184,9 @@ BEGIN
         END IF;
         IF v_closed THEN
             PERFORM lanekeeper.raise_session_closed(v_session_id);
+        END IF;
+        IF v_bounded AND seq > 1 THEN
+            PERFORM lanekeeper.refuse_full(v_session_id, seq - 1, enqueue.event_type);
         END IF;
         IF v_other_day THEN
             v_day := greatest(v_day, v_today);

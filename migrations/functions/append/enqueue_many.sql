@@ -6,7 +6,7 @@
 -- Sessions are created, and then locked, in the order of their names: two bulk calls never deadlock each other. The rules
 -- for seq (I1) and for ready entries (I13) are those of enqueue(). A lane gets one entry for all events of the call.
 -- Events with a message id or dedupe key of their own, and the stricter isolation levels, go through enqueue() one by one.
--- One closed session refuses all.
+-- One closed session refuses all, and so does one event that its session has no room for: LK001 names the first.
 --
 -- Bound: what is needed of an event more than once is taken out of the array once, into arrays that are read beside it.
 -- Nothing is joined by name, and no payload is sorted or kept aside.
@@ -23,6 +23,8 @@ DECLARE
     v_producers     text[];
     -- Live followers may wait for the stream's events.
     v_followed      boolean;
+    -- Some subscription of the stream refuses what its sessions have no room for.
+    v_bounded       boolean;
     v_now           timestamptz;
     v_today         date;
     v_salt          bigint;
@@ -53,8 +55,8 @@ DECLARE
     v_lack_newest   bigint[];
     v_day           date;
 BEGIN
-    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes, s.producers, s.followed
-    INTO v_stream_id, v_stream_lanes, v_max_bytes, v_producers, v_followed
+    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes, s.producers, s.followed, s.bounded
+    INTO v_stream_id, v_stream_lanes, v_max_bytes, v_producers, v_followed, v_bounded
     FROM lanekeeper.stream AS s WHERE s.name = enqueue_many.stream;
     IF NOT FOUND THEN
         PERFORM lanekeeper.raise_unknown_stream(enqueue_many.stream);
@@ -207,6 +209,14 @@ BEGIN
         END IF;
     END IF;
 
+    IF v_bounded THEN
+        IF v_one_by_one THEN
+            RETURN QUERY
+            SELECT r.message_id, r.seq, r.duplicate FROM lanekeeper.enqueue_each(enqueue_many.stream, enqueue_many.events) AS r;
+            RETURN;
+        END IF;
+        PERFORM lanekeeper.refuse_full_many(v_ids, v_newest, v_session_ords, enqueue_many.events);
+    END IF;
     IF v_one_by_one THEN
         RETURN QUERY
         SELECT r.message_id, r.seq, r.duplicate

@@ -1,6 +1,6 @@
 -- Tells the lifecycle feed what happened to a session, in the caller's transaction, where a subscription of the feed
 -- exists. Its session there is `session STREAM/SESSION`. Nothing is told of the feed's own sessions, and nothing where an
--- operator has closed that session of the feed.
+-- operator has closed that session of the feed, or where it is full.
 CREATE OR REPLACE FUNCTION lanekeeper.publish_session(p_stream text, p_session text, p_event_type text, p_payload jsonb)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -20,7 +20,7 @@ BEGIN
     END LOOP;
     PERFORM lanekeeper.enqueue('lifecycle', v_name, p_event_type,
                                jsonb_build_object('stream', p_stream, 'session', p_session) || p_payload);
-EXCEPTION WHEN SQLSTATE 'LK002' THEN
+EXCEPTION WHEN SQLSTATE 'LK001' OR SQLSTATE 'LK002' THEN
     NULL;
 END
 $$;

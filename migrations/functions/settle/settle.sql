@@ -20,9 +20,10 @@
 -- Idle (I13): first, for lanes that finish, the session's append lock is tried in shared mode; then, in a statement whose
 -- snapshot is taken after that, the log is read. An entry is deleted only with the lock and nothing newer in that
 -- snapshot. What is committed is reported as `more` even without the lock: it need not wait for an append that is open.
--- The cursor passes an event that was not plainly delivered only with its outcome (I4), in the same transaction. The
--- outcomes dead_lettered and dropped are flushed even where synchronous_commit is off: were one lost with the server, the
--- event would come again, behind its successor.
+-- The cursor passes an event that was not plainly delivered only with its outcome (I4), in the same transaction. An
+-- outcome of a range has its last seq in p_outcome_replaced_by. The outcomes dead_lettered, dropped and expired are
+-- flushed even where synchronous_commit is off: were one lost with the server, the event would come again, behind its
+-- successor.
 --
 -- HOT: fifteen settlements in sixteen keep the key (lane_id, version) and count `step`, so Postgres writes the new row
 -- beside the old one and touches no index; the sixteenth goes on to the next version. A look-up behind a held snapshot
@@ -190,7 +191,7 @@ BEGIN
     IF cardinality(p_outcome_ords) > 0 THEN
         -- Flushed before the successor is delivered: if it were lost with the server, the event would come
         -- again, behind its successor. Any other settlement that is lost is a redelivery, in order.
-        IF p_outcome_kinds && '{dead_lettered,dropped,dead_lettered_again}' THEN
+        IF p_outcome_kinds && '{dead_lettered,dropped,expired,dead_lettered_again}' THEN
             PERFORM set_config('synchronous_commit', 'on', true);
         END IF;
         v_hit := array_fill(false, ARRAY[cardinality(p_lanes)]);
@@ -212,8 +213,10 @@ BEGIN
             JOIN lanekeeper.event AS e ON e.session_id = d.session_id AND e.seq = d.seq
             WHERE d.kind = 'dead_lettered'
         )
-        INSERT INTO lanekeeper.outcome (lane_id, seq, kind, replaced_by, error)
-        SELECT d.lane_id, d.seq, d.kind, d.replaced_by, d.error FROM due AS d
+        INSERT INTO lanekeeper.outcome (lane_id, seq, kind, replaced_by, to_seq, error)
+        SELECT d.lane_id, d.seq, d.kind, CASE WHEN d.kind = 'coalesced' THEN d.replaced_by END,
+               CASE WHEN d.kind IN ('dropped', 'expired') THEN nullif(d.replaced_by, d.seq) END, d.error
+        FROM due AS d
         -- A replayed event may get a second outcome; the first stays on record.
         ON CONFLICT DO NOTHING;
         IF p_outcome_kinds && '{redelivered,dead_lettered_again}' THEN

@@ -1,6 +1,10 @@
--- For operators and dashboards: an event for each subscription of its stream, with its state there: pending, delivering, retrying,
--- parked, sent (its acknowledgement is awaited), acked (ahead of an earlier one that is not), delivered, requeued (a dead letter that is to be delivered again), filtered, unsubscribed, or the outcome that
--- it came to instead.
+-- For operators and dashboards: an event for each subscription of its stream, with its state there.
+-- - Before the cursor passes it: pending; sending; retrying and parked (the head, after a failed attempt); sent (its
+--   acknowledgement is awaited); acked (ahead of an earlier one that is not); requeued (a dead letter that is to be
+--   delivered again).
+-- - Afterwards: acked, or delivered where the subscription asks for no acknowledgements; failed (a dead letter); or another
+--   outcome: expired, dropped, coalesced, skipped.
+-- - filtered, unsubscribed: it is not for that subscription, or for none.
 CREATE OR REPLACE VIEW lanekeeper.message AS
 SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e.priority, e.created_at,
        e.payload::jsonb AS payload, e.headers, s.name AS subscription,
@@ -9,8 +13,9 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
                 SELECT FROM lanekeeper.dead AS d
                 WHERE d.lane_id = l.lane_id AND d.seq = e.seq AND d.after_seq IS NOT NULL) THEN 'requeued'
             WHEN e.seq <= p.cursor AND (o.to_seq IS NULL OR s.events IS NULL OR e.event_type = ANY (s.events)) THEN
-                coalesce(o.kind, CASE
-                    WHEN s.events IS NULL OR e.event_type = ANY (s.events) THEN 'delivered' ELSE 'filtered' END)
+                coalesce(CASE WHEN o.kind = 'dead_lettered' THEN 'failed' ELSE o.kind END, CASE
+                    WHEN NOT (s.events IS NULL OR e.event_type = ANY (s.events)) THEN 'filtered'
+                    WHEN s.ack = 'none' THEN 'delivered' ELSE 'acked' END)
             WHEN NOT (s.events IS NULL OR e.event_type = ANY (s.events)) THEN 'filtered'
             WHEN e.seq <= p.sent THEN CASE WHEN EXISTS (
                 SELECT FROM lanekeeper.sent AS x
@@ -18,7 +23,7 @@ SELECT t.name AS stream, n.name AS session, e.seq, e.message_id, e.event_type, e
             WHEN e.seq > head.seq OR p.requeued_after < head.seq THEN 'pending'
             WHEN p.parked_at IS NOT NULL THEN 'parked'
             WHEN p.retry_at > clock_timestamp() THEN 'retrying'
-            WHEN EXISTS (SELECT FROM lanekeeper.held_lane AS h WHERE h.lane_id = l.lane_id) THEN 'delivering'
+            WHEN EXISTS (SELECT FROM lanekeeper.held_lane AS h WHERE h.lane_id = l.lane_id) THEN 'sending'
             ELSE 'pending' END AS state,
        -- The attempts are those of the requeued dead letter where one comes first.
        CASE WHEN e.seq = head.seq AND (p.requeued_after < head.seq) IS NOT TRUE THEN p.attempts END AS attempts,

@@ -87,6 +87,11 @@ impl From<LineError> for Failure {
                 AppendError::Store(store) if store.class() == ErrorClass::Retryable => {
                     Self::later(error).advise(format!("try again from there: tail -n +{line} FILE"))
                 }
+                AppendError::QueueFull(full) => {
+                    let hint = full.refusal.hint.clone().unwrap_or_default();
+                    let again = format!("{hint} Go on from there: tail -n +{line} FILE");
+                    Self::later(error).advise(again)
+                }
                 refused => {
                     let hint = refused
                         .advice()

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::duration;
 use super::limit::{self, Limit};
+use super::pending::{self, MessageStage, PendingBound};
 use crate::adapter::Verdict;
 use crate::bucket::Bucket;
 
@@ -161,6 +162,9 @@ pub struct StreamDefinition {
     /// What is never coalesced.
     pub critical: Events,
     pub retry: Retry,
+    /// For subscriptions that say nothing of their own.
+    #[serde(flatten)]
+    pub pending: PendingBound,
 }
 
 impl Default for StreamDefinition {
@@ -175,6 +179,7 @@ impl Default for StreamDefinition {
                 max_attempts: 0,
                 on_exhausted: Exhaustion::DeadLetter,
             },
+            pending: PendingBound::default(),
         }
     }
 }
@@ -200,6 +205,17 @@ pub struct Definition {
     /// Whether its lanes belong to the hosts of their sessions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub host_bound: bool,
+    #[serde(flatten)]
+    pub pending: PendingBound,
+    /// An event that is older when its turn comes expires.
+    #[serde(
+        serialize_with = "pending::in_words",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_age: Option<Duration>,
+    /// What the lifecycle feed is told of its messages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lifecycle: Vec<MessageStage>,
     #[serde(rename = "limit", skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Limit>,
     /// The adapter's own.

@@ -6,11 +6,13 @@ mod change;
 mod definition;
 pub mod duration;
 pub mod limit;
+mod pending;
 mod plan;
 mod problem;
 
 pub use change::{Change, ChangeKind, FieldChange, Target, differences};
 pub use definition::{Acknowledge, Definition, Events, Exhaustion, Retry, Start, StreamDefinition};
 pub use limit::Limit;
+pub use pending::{MessageStage, OnFull, PendingBound};
 pub use plan::{Current, Existing, Plan, Step};
 pub use problem::{FileError, Problem};

@@ -16,6 +16,7 @@ use crate::claiming::rate_control::Gate;
 use crate::claiming::reserve::reserve;
 use crate::delivering::coalesce::Merging;
 use crate::delivering::handler::Destination;
+use crate::maintenance::counts::{Counts, MessageCounts};
 use crate::waking::signal::Signal;
 
 /// One version of a subscription, with its destination.
@@ -38,6 +39,8 @@ pub struct Route {
     /// How a delivery failed last, in a way that time may mend.
     last_failure: Mutex<Option<String>>,
     pub instruments: RouteInstruments,
+    /// What became of its messages; shared by all versions of the subscription.
+    pub counts: Arc<Counts>,
 }
 
 impl Route {
@@ -232,6 +235,7 @@ impl RouteTable {
         subscriptions: Vec<Subscription>,
         host_routes: &HashMap<i32, Vec<i32>>,
         instruments: &Instruments,
+        counts: &MessageCounts,
         mut build: impl FnMut(&Subscription) -> Option<Destination>,
     ) -> Self {
         let mut routes = HashMap::new();
@@ -283,6 +287,7 @@ impl RouteTable {
                     replaced: Signal::default(),
                     last_failure: Mutex::default(),
                     instruments,
+                    counts: counts.of(id),
                 }),
             );
         }

@@ -23,6 +23,7 @@
 //! | [`retry`] | when a failed head is tried again |
 //! | [`budget`] | how much memory events may take |
 //! | [`pauses`] | pauses of limits that outlive the worker that heard them |
+//! | [`surplus`] | what a lane leaves out: events that are too old, or too many |
 //! | [`sent_messages`] | what adapters remember of messages that they sent |
 //!
 //! # Failures
@@ -45,6 +46,7 @@ pub mod pauses;
 pub mod progress;
 pub mod retry;
 pub mod sent_messages;
+pub mod surplus;
 pub mod terminal_inputs;
 
 use std::sync::Arc;

@@ -31,8 +31,10 @@ use lanekeeper_core::adapter::Verdict;
 use lanekeeper_core::subscription::Exhaustion;
 use lanekeeper_postgres::claim::{Awaiting, ClaimedLane};
 use lanekeeper_postgres::ctid::Ctid;
+use lanekeeper_postgres::fetch::Position;
 use lanekeeper_postgres::settle::{Acks, Operation, Outcome, OutcomeKind, Settlement};
 use lanekeeper_postgres::subscription::Subscription;
+use lanekeeper_postgres::surplus::Surplus;
 use uuid::Uuid;
 
 use crate::delivering::retry;
@@ -257,6 +259,16 @@ impl Progress {
         self.head = message_id;
     }
 
+    /// The event that was tried last.
+    pub fn head(&self) -> Uuid {
+        self.head
+    }
+
+    /// What the next settlement records.
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
     /// Makes this requeued dead letter the head until it is passed.
     pub fn begin_dead_letter(&mut self, dead_id: i64) {
         self.dead_letter = Some(dead_id);
@@ -309,6 +321,40 @@ impl Progress {
             kind: OutcomeKind::Coalesced { replaced_by },
         });
         self.pass(seq, day);
+    }
+
+    /// Where its next events are.
+    pub fn position(&self, subscription_id: i32) -> Position {
+        Position {
+            session_id: self.session_id,
+            cursor: self.cursor,
+            cursor_day: self.cursor_day,
+            subscription_id,
+        }
+    }
+
+    /// The cursor passes what the lane leaves out; returns whether that is anything.
+    pub fn leave_out(&mut self, surplus: &Surplus, subscription: &Subscription) -> bool {
+        let last = surplus.dropped.or(surplus.expired);
+        let (Some((_, cursor)), Some(day)) = (last, surplus.day) else {
+            return false;
+        };
+        if let Some((seq, to_seq)) = surplus.expired {
+            let limit = subscription.max_age.unwrap_or_default();
+            let error = format!("older than max_age, which is {limit:?}");
+            let kind = OutcomeKind::Expired { to_seq, error };
+            self.outcomes.push(Outcome { seq, kind });
+        }
+        if let Some((seq, to_seq)) = surplus.dropped {
+            let most = subscription.pending.max_pending.unwrap_or_default();
+            let error = format!("the oldest of more than max_pending events, which is {most}");
+            let kind = OutcomeKind::DroppedOldest { to_seq, error };
+            self.outcomes.push(Outcome { seq, kind });
+        }
+        self.cursor = cursor;
+        self.cursor_day = day;
+        self.next_head();
+        true
     }
 
     /// Applies the destination's verdict on the head. `random` is from 0 to 1, for jitter.

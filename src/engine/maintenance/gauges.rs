@@ -60,6 +60,7 @@ pub fn register(meter: &Meter, shared: &Arc<Shared>) {
     gauge(names::PAUSED, |shared, to| {
         each(shared, to, |seen| Some(flag(seen.paused_at.is_some())));
     });
+    gauge(names::MESSAGES, messages);
     gauge(names::LANES, lanes);
 }
 
@@ -77,6 +78,27 @@ fn lanes(shared: &Shared, to: &dyn AsyncInstrument<f64>) {
             let [stream, subscription] = of_subscription(&seen.stream, &seen.subscription);
             let state = KeyValue::new(key::STATE, state);
             to.observe(wide(lanes), &[stream, subscription, state]);
+        }
+    });
+}
+
+fn messages(shared: &Shared, to: &dyn AsyncInstrument<f64>) {
+    shared.maintenance.statistics.with(|seen| {
+        let so_far = &seen.messages;
+        for (state, messages) in [
+            ("pending", seen.behind),
+            // A lane has one event at its destination at a time.
+            ("sending", seen.lanes.held),
+            ("sent", so_far.sent),
+            ("acked", so_far.acked),
+            ("retried", so_far.retried),
+            ("failed", so_far.failed),
+            ("expired", so_far.expired),
+            ("dropped", so_far.dropped),
+        ] {
+            let [stream, subscription] = of_subscription(&seen.stream, &seen.subscription);
+            let state = KeyValue::new(key::STATE, state);
+            to.observe(wide(messages), &[stream, subscription, state]);
         }
     });
 }

@@ -44,15 +44,32 @@ pub enum LifecycleEvent {
         lanes: i64,
         charged: i64,
     },
+    /// A session of a subscription has nearly as many undelivered events as it may have.
+    QueueDeep {
+        subscription: String,
+        pending: i64,
+        max_pending: i64,
+    },
+    /// No session of it has half as many any more.
+    QueueRelieved {
+        subscription: String,
+        pending: i64,
+        max_pending: i64,
+    },
+    /// So many of its messages failed for good since the last look.
+    MessagesFailing { subscription: String, failed: i64 },
 }
 
 impl LifecycleEvent {
-    fn event_type(&self) -> &'static str {
+    pub(super) fn event_type(&self) -> &'static str {
         match self {
             Self::CircuitOpened { .. } => "circuit_opened",
             Self::CircuitClosed { .. } => "circuit_closed",
             Self::SubscriptionPaused { .. } => "subscription_paused",
             Self::TakenOver { .. } => "taken_over",
+            Self::QueueDeep { .. } => "queue_deep",
+            Self::QueueRelieved { .. } => "queue_relieved",
+            Self::MessagesFailing { .. } => "messages_failing",
         }
     }
 
@@ -61,7 +78,10 @@ impl LifecycleEvent {
             Self::CircuitOpened { destination, .. } | Self::CircuitClosed { destination, .. } => {
                 format!("destination {destination}")
             }
-            Self::SubscriptionPaused { subscription, .. } => {
+            Self::SubscriptionPaused { subscription, .. }
+            | Self::QueueDeep { subscription, .. }
+            | Self::QueueRelieved { subscription, .. }
+            | Self::MessagesFailing { subscription, .. } => {
                 format!("subscription {subscription}")
             }
             Self::TakenOver { lost_worker_id, .. } => format!("worker {lost_worker_id}"),
@@ -93,6 +113,16 @@ pub fn publish(shared: &Arc<Shared>, event: LifecycleEvent) {
     });
 }
 
+/// A session's name has at most 512 bytes; that of a destination or of another session may make it longer.
+pub(super) fn session_name(mut name: String) -> String {
+    let mut end = name.len().min(512);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name
+}
+
 async fn append(
     shared: &Shared,
     event: &LifecycleEvent,
@@ -107,13 +137,7 @@ async fn append(
         worker_id: shared.peers.worker_id(),
         event,
     })?;
-    // A session's name has at most 512 bytes; a destination's may be longer.
-    let mut session = event.session();
-    let mut end = session.len().min(512);
-    while !session.is_char_boundary(end) {
-        end -= 1;
-    }
-    session.truncate(end);
+    let session = session_name(event.session());
     let client = shared.pool.get().await?;
     let event = NewEvent::new(&session, event.event_type(), &payload);
     append::enqueue(&**client, STREAM, &event).await?;

@@ -13,6 +13,10 @@
 //! | [`gauges`] | metrics that are read on request |
 //! | [`health`] | what liveness and readiness probes ask |
 //! | [`lifecycle`] | the lifecycle feed: what happens to destinations, subscriptions and workers |
+//! | [`message_feed`] | … and to messages, for subscriptions that ask |
+//! | [`warnings`] | … and when sessions are nearly full, and messages fail |
+//! | [`notes`] | what lanes tell of messages until then |
+//! | [`counts`], [`message_counts`] | what became of messages, in figures; writing them |
 //!
 //! # Failures
 //!
@@ -24,19 +28,26 @@
 //! | a day cannot be archived | it stays in Postgres and is tried again |
 
 pub mod archive;
+pub mod counts;
 pub mod figures;
 pub mod gauges;
 pub mod health;
 pub mod lifecycle;
+pub mod message_counts;
+pub mod message_feed;
+pub mod notes;
 pub mod rounds;
 pub mod statistics;
+mod warnings;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Mutex;
 
+use self::counts::MessageCounts;
 use self::figures::Statistics;
 use self::health::Health;
+use self::notes::MessageFeed;
 
 /// What a worker knows of itself and of the subscriptions, and the lock of its retention rounds.
 #[derive(Debug, Default)]
@@ -46,6 +57,8 @@ pub struct Maintenance {
     pub statistics: Statistics,
     /// Held by the retention round that waits or runs.
     pub retention_round: Mutex<()>,
+    pub counts: MessageCounts,
+    pub message_feed: MessageFeed,
     /// Whether a subscription of the lifecycle feed exists.
     has_feed: AtomicBool,
 }

@@ -12,6 +12,8 @@ use lanekeeper_postgres::inspect::{self, SubscriptionStatus};
 use tokio::time::{sleep, timeout};
 
 use crate::maintenance::figures::INTERVAL;
+use crate::maintenance::lifecycle;
+use crate::maintenance::warnings::Warnings;
 use crate::shared::Shared;
 
 /// The most lanes with something to do that are read per subscription: 20 ms.
@@ -28,11 +30,17 @@ pub async fn run(shared: Arc<Shared>) {
         () = shared.waking.idle.idle_moment() => {}
         () = sleep(INTERVAL) => {}
     }
+    let mut warnings = Warnings::default();
     while !shared.stopping.is_cancelled() {
         // Without a count of the fleet it is not known which worker is first.
         if shared.delivering.limiter.rank() == Some(0) {
             match timeout(TIMEOUT, read(&shared)).await {
-                Ok(Ok(subscriptions)) => shared.maintenance.statistics.set(Some(subscriptions)),
+                Ok(Ok(subscriptions)) => {
+                    for warning in warnings.of(&subscriptions) {
+                        lifecycle::publish(&shared, warning);
+                    }
+                    shared.maintenance.statistics.set(Some(subscriptions));
+                }
                 Ok(Err(error)) => tracing::warn!(
                     error = &*error,
                     "the statistics could not be read; their metrics pause, deliveries continue"
@@ -43,6 +51,7 @@ pub async fn run(shared: Arc<Shared>) {
                 ),
             }
         } else {
+            warnings = Warnings::default();
             shared.maintenance.statistics.set(None);
         }
         tokio::select! {

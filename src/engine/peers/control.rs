@@ -304,8 +304,8 @@ async fn reload(
         true => host_route::open(client, &shared.settings.host_label).await?,
         false => HashMap::new(),
     };
-    let instruments = &shared.instruments;
-    let next = current.next(subscriptions, &host_routes, instruments, |subscription| {
+    let (instruments, counts) = (&shared.instruments, &shared.maintenance.counts);
+    let next = current.next(subscriptions, &host_routes, instruments, counts, |subscription| {
         build(source, subscription)
             .inspect_err(|error| refusals.add(subscription, &**error))
             .ok()

@@ -6,6 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use super::{StoreError, read};
+use crate::message_count::MessageCount;
 
 /// Lanes with something to do that a command looks at per subscription: some 20 µs each.
 pub const LANES_LOOKED_AT: i64 = 5_000;
@@ -28,6 +29,12 @@ pub struct SubscriptionStatus {
     /// Events after the cursors of lanes that have one of them to deliver, those that the filter will leave out
     /// included.
     pub behind: i64,
+    /// `behind` of the lane that is furthest behind.
+    pub deepest: i64,
+    /// The most undelivered events that a session may have; none: any number.
+    pub max_pending: Option<i32>,
+    /// What became of its messages so far.
+    pub messages: MessageCount,
     /// Age of the oldest of those.
     pub oldest_undelivered_age_s: Option<f64>,
     /// Dead letters that wait for an operator.
@@ -86,6 +93,9 @@ impl SubscriptionStatus {
                 parked,
             },
             behind: row.try_get("behind")?,
+            deepest: row.try_get("deepest")?,
+            max_pending: row.try_get("max_pending")?,
+            messages: messages(row)?,
             oldest_undelivered_age_s: row.try_get("oldest_age_s")?,
             dead_letters: row.try_get("dead_letters")?,
             dead_letters_partial: row.try_get("many_dead_letters")?,
@@ -93,6 +103,19 @@ impl SubscriptionStatus {
             idle_partial: partial || row.try_get("many_lanes")?,
         })
     }
+}
+
+/// No row: nothing yet.
+fn messages(row: &Row) -> Result<MessageCount, tokio_postgres::Error> {
+    let count = |column| Ok(row.try_get::<_, Option<i64>>(column)?.unwrap_or(0));
+    Ok(MessageCount {
+        sent: count("messages_sent")?,
+        acked: count("acked")?,
+        retried: count("retried")?,
+        failed: count("failed")?,
+        expired: count("expired")?,
+        dropped: count("dropped")?,
+    })
 }
 
 /// Returns the first `limit` subscriptions by name, without removed ones. It reads at most `lanes` lanes of each that

@@ -17,7 +17,8 @@ WITH held AS MATERIALIZED (
     WHERE d.after_seq IS NULL GROUP BY l.subscription_id
 )
 SELECT s.subscription_id, s.name AS subscription, t.name AS stream, s.adapter, s.paused_at, s.pause_reason,
-       n.lanes, a.ready, a.held, a.blocked, a.sent, a.parked, a.behind, a.oldest_age_s, d.dead_letters,
+       n.lanes, a.ready, a.held, a.blocked, a.sent, a.parked, a.behind, a.deepest, a.oldest_age_s, d.dead_letters,
+       c.sent AS messages_sent, c.acked, c.retried, c.failed, c.expired, c.dropped, s.max_pending,
        a.partial, d.dead_letters >= $1 OR (SELECT count(*) >= 10 * $1 FROM unresolved AS u) AS many_dead_letters, n.lanes >= $3 AS many_lanes
 FROM lanekeeper.subscription AS s
 JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
@@ -31,7 +32,7 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE c.state = 'blocked') AS blocked,
            count(*) FILTER (WHERE c.state = 'sent') AS sent,
            count(*) FILTER (WHERE c.state = 'parked') AS parked,
-           coalesce(sum(c.behind), 0)::bigint AS behind,
+           coalesce(sum(c.behind), 0)::bigint AS behind, coalesce(max(c.behind), 0)::bigint AS deepest,
            extract(epoch FROM clock_timestamp() - min(c.oldest_at))::float8 AS oldest_age_s,
            count(*) >= $1 AS partial
     FROM (
@@ -86,5 +87,6 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT least(coalesce((SELECT d.dead_letters FROM dead AS d WHERE d.subscription_id = s.subscription_id), 0), $1) AS dead_letters
 ) AS d
+LEFT JOIN lanekeeper.message_count AS c ON c.subscription_id = s.subscription_id
 WHERE s.removed_at IS NULL
 ORDER BY s.name LIMIT $2

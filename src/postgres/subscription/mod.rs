@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::subscription::{
-    Acknowledge, Definition, Events, Exhaustion, Limit, Retry, Start, limit,
+    Acknowledge, Definition, Events, Exhaustion, Limit, MessageStage, PendingBound, Retry, Start,
+    limit,
 };
 use tokio_postgres::{GenericClient, Row};
 
@@ -55,6 +56,11 @@ pub struct Subscription {
     pub ack_window: u32,
     /// Its lanes belong to the hosts of their sessions.
     pub host_bound: bool,
+    pub pending: PendingBound,
+    /// An event that is older when its turn comes expires.
+    pub max_age: Option<Duration>,
+    /// What the lifecycle feed is told of its messages.
+    pub lifecycle: Vec<MessageStage>,
     pub paused: bool,
     pub removed: bool,
     pub start_from: Start,
@@ -84,6 +90,10 @@ impl Subscription {
             ack_timeout: Duration::from_millis(row::count(row, "ack_timeout_ms")?.into()),
             ack_window: row::count(row, "ack_window")?,
             host_bound: row.try_get("host_bound")?,
+            pending: row::pending(row)?,
+            max_age: row::optional_count(row, "max_age_ms")?
+                .map(|millis| Duration::from_millis(millis.into())),
+            lifecycle: row::lifecycle(row)?,
             paused: row.try_get("paused")?,
             removed: row.try_get("removed")?,
             start_from: row::start_from(row)?,
@@ -93,6 +103,11 @@ impl Subscription {
     /// What every send draws on.
     pub fn buckets(&self) -> Vec<Bucket> {
         limit::buckets(&self.limits, &self.adapter, &self.settings)
+    }
+
+    /// Whether a lane may leave out events that are too old or too many.
+    pub fn leaves_out(&self) -> bool {
+        self.max_age.is_some() || self.pending.drops_beyond().is_some()
     }
 
     /// Where it delivers to, as all who send there call it.
@@ -118,6 +133,9 @@ impl Subscription {
             ack_timeout: self.ack_timeout,
             ack_window: self.ack_window,
             host_bound: self.host_bound,
+            pending: self.pending,
+            max_age: self.max_age,
+            lifecycle: self.lifecycle,
             limits: self.limits,
             settings: self.settings,
         }

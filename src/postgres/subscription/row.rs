@@ -4,7 +4,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lanekeeper_core::subscription::{Acknowledge, Exhaustion, Limit, Start, limit};
+use lanekeeper_core::subscription::{
+    Acknowledge, Exhaustion, Limit, MessageStage, OnFull, PendingBound, Start, limit,
+};
 use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type, accepts};
@@ -35,6 +37,22 @@ impl FromSql<'_> for Word<Acknowledge> {
 
     fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
         from_word(raw, &Acknowledge::ALL, Acknowledge::as_str).map(Self)
+    }
+}
+
+impl FromSql<'_> for Word<OnFull> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &OnFull::ALL, OnFull::as_str).map(Self)
+    }
+}
+
+impl FromSql<'_> for Word<MessageStage> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &MessageStage::ALL, MessageStage::as_str).map(Self)
     }
 }
 
@@ -72,6 +90,25 @@ pub(super) fn ack(row: &Row) -> Result<Acknowledge, tokio_postgres::Error> {
     Ok(word)
 }
 
+/// The columns `max_pending` and `on_full`.
+pub(super) fn pending(row: &Row) -> Result<PendingBound, tokio_postgres::Error> {
+    let Word(on_full) = row.try_get("on_full")?;
+    Ok(PendingBound {
+        max_pending: optional_count(row, "max_pending")?,
+        on_full,
+    })
+}
+
+/// The column `lifecycle`.
+pub(super) fn lifecycle(row: &Row) -> Result<Vec<MessageStage>, tokio_postgres::Error> {
+    let stages: Option<Vec<Word<MessageStage>>> = row.try_get("lifecycle")?;
+    Ok(stages
+        .into_iter()
+        .flatten()
+        .map(|Word(stage)| stage)
+        .collect())
+}
+
 /// The column `start_from`.
 pub(super) fn start_from(row: &Row) -> Result<Start, tokio_postgres::Error> {
     let Word(word) = row.try_get("start_from")?;
@@ -91,6 +128,14 @@ impl<'a> FromSql<'a> for Count {
 
 pub(super) fn count(row: &Row, column: &str) -> Result<u32, tokio_postgres::Error> {
     Ok(row.try_get::<_, Count>(column)?.0)
+}
+
+pub(super) fn optional_count(
+    row: &Row,
+    column: &str,
+) -> Result<Option<u32>, tokio_postgres::Error> {
+    let count: Option<Count> = row.try_get(column)?;
+    Ok(count.map(|Count(count)| count))
 }
 
 /// The column `settings`: the limits, and what is the adapter's own.

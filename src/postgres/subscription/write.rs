@@ -17,6 +17,7 @@ pub const REMOVE: &str = include_str!("../sql/subscription_remove.sql");
 pub const RECORD: &str = include_str!("../sql/subscription_record.sql");
 pub const HOST_ROUTE_CREATE: &str = include_str!("../sql/host_route_create.sql");
 pub const WAKE: &str = include_str!("../sql/subscription_wake.sql");
+pub const STREAM_BOUNDED: &str = include_str!("../sql/stream_bounded.sql");
 pub const STREAM_CHANGE: &str = include_str!("../sql/stream_change.sql");
 
 /// Creates the stream or sets it to its definition; returns its id.
@@ -30,6 +31,7 @@ pub(super) async fn put_stream(
         fan_out,
         critical,
         retry,
+        pending,
     } = &step.definition;
     let row = transaction
         .query_one(
@@ -42,6 +44,8 @@ pub(super) async fn put_stream(
                 &schedule(retry),
                 &int(retry.max_attempts),
                 &retry.on_exhausted.as_str(),
+                &pending.max_pending.map(int),
+                &pending.on_full.as_str(),
             ],
         )
         .await
@@ -78,6 +82,10 @@ pub(super) async fn execute(
         .execute(RECORD, &[&id, &version, &record(step)])
         .await
         .map_err(StoreError::on("recording a subscription's version"))?;
+    transaction
+        .execute(STREAM_BOUNDED, &[&stream_id])
+        .await
+        .map_err(StoreError::on("announcing a bound to a stream's producers"))?;
     if matches!(step.kind, ChangeKind::Created | ChangeKind::Revived) {
         transaction
             .execute(STREAM_NEEDS_LANES, &[&stream_id])
@@ -124,6 +132,9 @@ async fn write(
         ack_timeout,
         ack_window,
         host_bound,
+        pending,
+        max_age,
+        lifecycle,
         limits,
         settings,
         ..
@@ -142,7 +153,11 @@ async fn write(
     let concurrency = int(*concurrency);
     let (ack, ack_timeout, ack_window) =
         (ack.as_str(), int(ack_timeout.as_millis()), int(*ack_window));
-    let columns: [&(dyn ToSql + Sync); 13] = [
+    let (max_pending, on_full) = (pending.max_pending.map(int), pending.on_full.as_str());
+    let max_age = max_age.map(|age| int(age.as_millis()));
+    let stages: Vec<&str> = lifecycle.iter().map(|stage| stage.as_str()).collect();
+    let lifecycle = (!stages.is_empty()).then_some(stages);
+    let columns: [&(dyn ToSql + Sync); 17] = [
         adapter,
         &events,
         &start,
@@ -156,6 +171,10 @@ async fn write(
         &ack,
         &ack_timeout,
         &ack_window,
+        &max_pending,
+        &on_full,
+        &max_age,
+        &lifecycle,
     ];
     parameters.extend(columns);
     // It never changes.

@@ -4,6 +4,7 @@ mod access;
 mod acks;
 mod bodies;
 mod commands;
+mod full;
 mod produce;
 mod sessions;
 pub(crate) mod site;

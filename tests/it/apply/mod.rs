@@ -1,5 +1,6 @@
 //! `lanekeeper apply` against a real database.
 
+mod bounds;
 mod command;
 mod open_transactions;
 

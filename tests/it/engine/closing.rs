@@ -466,7 +466,7 @@ async fn retrying_parked_and_requeued_events_expire_and_dead_letters_stay() {
         "the parked lane has all three left"
     );
     assert_eq!(bed.count(stuck).await, 0);
-    let expected = ["dead_lettered", "expired", "expired"];
+    let expected = ["failed", "expired", "expired"];
     let of_out = states(&bed, "out").await;
     assert_eq!(
         of_out.iter().map(|(_, state)| &**state).collect::<Vec<_>>(),

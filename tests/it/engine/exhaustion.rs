@@ -55,7 +55,7 @@ async fn an_exhausted_head_is_dead_lettered_with_its_error_and_the_lane_goes_on(
     assert_eq!(state(&bed, 1).await.0, "delivered");
     assert_eq!(
         state(&bed, 2).await,
-        ("dead_lettered".to_owned(), Some("c".to_owned()))
+        ("failed".to_owned(), Some("c".to_owned()))
     );
     worker.stop().await;
 }

@@ -168,7 +168,7 @@ async fn it_blocks_its_lane_while_it_fails_and_is_dead_again_when_exhausted() {
                    FROM lanekeeper.dead_letter";
         assert_eq!(text(&bed, row).await, "c 3 t t", "{on_exhausted}");
         let message = "SELECT state || ' ' || error FROM lanekeeper.message WHERE seq = 1";
-        assert_eq!(text(&bed, message).await, "dead_lettered c");
+        assert_eq!(text(&bed, message).await, "failed c");
         // And once more, which is accepted.
         requeue(&bed, &[dead], false).await.unwrap();
         bed.drained().await;

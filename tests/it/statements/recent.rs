@@ -312,3 +312,48 @@ async fn appends_settlements_and_fetches_lock_no_partition_of_the_past() {
         holder.unlock(&unlock).await;
     }
 }
+
+/// What a call of the schema's own function returns, as text.
+async fn asked(bed: &Bed, call: &str) -> Option<String> {
+    let query = format!("SELECT (lanekeeper.{call})::text");
+    bed.client.query_one(&query, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn what_is_from_before_the_recent_part_counts_as_undelivered_and_may_be_left_out() {
+    let bed = old_log(&[30, 20, 3]).await;
+    move_recent(&bed.client).await.unwrap();
+    let pending = async |from: &str, types: &str| {
+        let call = format!("pending_events(1, {from}, 3, {types}, 10)");
+        asked(&bed, &call).await.unwrap()
+    };
+    for (from, types, expected) in [
+        ("0, '2000-01-01'", "NULL", "3"),
+        ("2, '2000-01-01'", "NULL", "1"),
+        ("0, '2000-01-01'", "'{step}'", "3"),
+        ("0, '2000-01-01'", "'{other}'", "0"),
+        ("3, current_date", "NULL", "0"),
+    ] {
+        assert_eq!(pending(from, types).await, expected, "{from} {types}");
+    }
+    // Retention has dropped the first day: what is gone is not undelivered.
+    let drop = "DELETE FROM lanekeeper.event WHERE seq = 1";
+    bed.client.batch_execute(drop).await.unwrap();
+    assert_eq!(pending("0, '2000-01-01'", "NULL").await, "2");
+    let surplus = async |age: &str, most: &str| {
+        let call = format!("surplus(1, 0, '2000-01-01', NULL, {age}, {most})");
+        asked(&bed, &call).await.unwrap()
+    };
+    let old =
+        "UPDATE lanekeeper.event SET created_at = created_at - interval '20 days' WHERE seq = 2";
+    bed.client.batch_execute(old).await.unwrap();
+    let day = bed
+        .client
+        .query_one("SELECT (current_date - 20)::text", &[])
+        .await
+        .unwrap()
+        .get::<_, String>(0);
+    assert_eq!(surplus("86400000", "NULL").await, format!("(2,2,,,{day})"));
+    assert_eq!(surplus("NULL", "1").await, format!("(,,2,2,{day})"));
+    assert_eq!(surplus("NULL", "2").await, "(,,,,)");
+}

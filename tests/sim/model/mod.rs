@@ -203,7 +203,10 @@ impl Model {
         }
         if seq <= lane.cursor {
             let plain = if matches { "delivered" } else { "filtered" };
-            return lane.outcomes.get(&seq).copied().unwrap_or(plain);
+            return match lane.outcomes.get(&seq).copied() {
+                Some("dead_lettered") => "failed",
+                outcome => outcome.unwrap_or(plain),
+            };
         }
         if !matches {
             return "filtered";
@@ -216,7 +219,7 @@ impl Model {
         } else if lane.retry_at.is_some_and(|at| at > self.now) {
             "retrying"
         } else if lane.holder.is_some() {
-            "delivering"
+            "sending"
         } else {
             "pending"
         }

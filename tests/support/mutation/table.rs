@@ -238,6 +238,29 @@ pub const ROWS: &[Row] = &[
         test: "engine::closing::a_closed_session_takes_no_event_and_what_is_left_of_it_expires",
     },
     Row {
+        name: "RangeWithoutItsEnd",
+        invariant: 4,
+        without: "what a lane leaves out has an outcome up to its last event",
+        change: Sql(
+            "settle",
+            &[("THEN nullif(d.replaced_by, d.seq) END", "THEN NULL::bigint END")],
+        ),
+        test: "engine::surplus::what_is_too_old_when_its_turn_comes_expires_with_one_outcome",
+    },
+    Row {
+        name: "DroppedWithoutOutcome",
+        invariant: 4,
+        without: "what is dropped as the oldest of too many has an outcome",
+        change: Sql(
+            "settle",
+            &[(
+                "WHERE v_hit[o.ord] AND o.kind NOT IN ('redelivered', 'dead_lettered_again')",
+                "WHERE v_hit[o.ord] AND o.kind NOT IN ('redelivered', 'dead_lettered_again', 'dropped')",
+            )],
+        ),
+        test: "engine::surplus::of_too_many_events_the_oldest_are_dropped_and_none_that_is_being_delivered",
+    },
+    Row {
         name: "CloseNotSeen",
         invariant: 4,
         without: "an append that waited for a close sees it: its event would be delivered to a closed session",

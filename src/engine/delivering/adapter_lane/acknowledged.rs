@@ -73,12 +73,19 @@ impl Runner<'_> {
                     ending => return ending,
                 }
             }
-            let (seq, day) = (event.seq, event.day);
+            let (seq, day, message_id) = (event.seq, event.day, event.message_id);
+            if seq < self.progress.next_seq() {
+                // It was left out with an earlier one.
+                continue;
+            }
             if !event.matched || acked.contains(&seq) {
                 // Behind an event that waits, its turn comes later.
                 if waiting == 0 {
                     self.filtered += u64::from(!event.matched);
                     self.accepted += u64::from(event.matched);
+                    if event.matched {
+                        self.tell_acked(seq, message_id);
+                    }
                     self.progress.pass(seq, day);
                     self.delivered += 1;
                 }
@@ -93,7 +100,7 @@ impl Runner<'_> {
                 is_late = false;
                 let subscription = &self.route.subscription;
                 match self.progress.time_out(seq, day, subscription) {
-                    None => {}
+                    None => self.tell_late(seq, message_id),
                     Some(Judgement::Passed) => {
                         self.delivered += 1;
                         if let Err(ending) = self.settle_and_keep().await {
@@ -144,6 +151,7 @@ impl Runner<'_> {
             }
             Ok(true) => {
                 self.accepted += 1;
+                self.tell_acked(seq, message_id);
                 self.progress.pass(seq, day);
                 return Ending::Passed;
             }
@@ -189,7 +197,7 @@ impl Runner<'_> {
     }
 
     /// Asks Postgres over the pool, with a time-out: a connection that hangs must not hold the lane (I13).
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         question: impl AsyncFnOnce(
             &tokio_postgres::Client,
@@ -206,7 +214,7 @@ impl Runner<'_> {
                 tracing::warn!(
                     lane_id = self.claimed.lane_id,
                     error = &**error,
-                    "what waits for acknowledgements could not be read or written; the lane tries again"
+                    "a lane could not ask Postgres; it tries again"
                 );
             })
     }

@@ -30,6 +30,8 @@ mod limits;
 mod preview;
 mod read;
 mod sending;
+mod surplus;
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +47,7 @@ use lanekeeper_core::subscription::Acknowledge;
 use lanekeeper_fault::CrashPoint;
 
 use self::read::Unread;
+use self::told::{Ended, Told};
 
 use self::limits::QueuePosition;
 use crate::claiming::rate_control::LaneSlot;
@@ -53,6 +56,7 @@ use crate::claiming::route::Route;
 use crate::delivering::coalesce::{Step, plan};
 use crate::delivering::handler::Destination;
 use crate::delivering::progress::{Judgement, Progress, Stop};
+use crate::delivering::surplus::SurplusWatch;
 use crate::peers::lock_validity::{LockValidity, Loss};
 use crate::shared::random;
 #[cfg(feature = "crash-points")]
@@ -139,6 +143,8 @@ async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
         settled_at: now,
         sent_at: now,
         logged_with: None,
+        surplus: SurplusWatch::default(),
+        told: Told::default(),
     };
     runner.drive(batch).await;
 }
@@ -165,6 +171,8 @@ struct Runner<'a> {
     sent_at: Instant,
     /// The trace of the last delivery, if there is one: log lines about its event belong to it.
     logged_with: Option<opentelemetry::Context>,
+    surplus: SurplusWatch,
+    told: Told,
 }
 
 impl Runner<'_> {
@@ -222,6 +230,7 @@ impl Runner<'_> {
     }
 
     async fn deliver(&mut self, events: Vec<FetchedEvent>) -> Ending {
+        self.surplus.begin_batch();
         if self.progress.requires_acks() {
             return Box::pin(self.deliver_acknowledged(events)).await;
         }
@@ -229,6 +238,10 @@ impl Runner<'_> {
         let steps = plan(&events, self.route.merging(&previews));
         let nothing_left = events.is_empty();
         for (event, step) in events.into_iter().zip(steps) {
+            if event.seq < self.progress.next_seq() {
+                // It was left out with an earlier one.
+                continue;
+            }
             if self.progress.is_requeued_before(event.seq) {
                 match Box::pin(self.deliver_requeued(event.seq)).await {
                     Ending::Passed => {}
@@ -317,6 +330,13 @@ impl Runner<'_> {
         ) {
             return self.ending(judgement).await;
         }
+        if self.route.subscription.leaves_out() {
+            match Box::pin(self.leaves_out(&fetched)).await {
+                Ok(false) => {}
+                Ok(true) => return Ending::Passed,
+                Err(ending) => return ending,
+            }
+        }
         let _alone = if self.progress.is_suspected_poison() {
             // One suspected poison event at a time in this process, under a claim of its own: a further crash is
             // charged to it and not to the other lanes of the worker.
@@ -386,6 +406,7 @@ impl Runner<'_> {
         }
         let ack = self.route.subscription.ack;
         let verdict = ack.of_answer(verdict, self.adapter.acknowledges());
+        self.tell_attempt(seq, message_id, &verdict);
         if self.is_ahead {
             return Box::pin(self.sent_ahead(seq, message_id, verdict)).await;
         }
@@ -440,17 +461,15 @@ impl Runner<'_> {
         if Mutation::BackoffWhileHeld.is_on() {
             sleep(stop.delay).await;
         }
-        let settlement = Box::new(self.progress.settlement(stop, subscription.history));
-        let outcomes: Vec<_> = settlement
-            .outcomes
-            .iter()
-            .map(|outcome| outcome.kind.as_str())
-            .collect();
+        let history = subscription.history;
+        self.tell_outcomes(&stop);
+        let settlement = Box::new(self.progress.settlement(stop, history));
+        let outcomes: Vec<_> = settlement.outcomes.iter().map(Ended::of).collect();
         CrashPoint::Judged.pass();
         let (reply, settled) = oneshot::channel();
         let request = Request::Settle {
             settlement,
-            subscription_id: subscription.id,
+            subscription_id: self.route.subscription.id,
             punctual,
             reply,
         };
@@ -458,7 +477,7 @@ impl Runner<'_> {
         let reply = settled.await.ok()?;
         if reply.settled == Settled::Lost {
             tracing::warn!(
-                subscription = %subscription.name, session = %self.claimed.session,
+                subscription = %self.route.subscription.name, session = %self.claimed.session,
                 "lane lost: another process settled it; its last deliveries may be repeated"
             );
             return Some(reply);
@@ -472,13 +491,15 @@ impl Runner<'_> {
 
 impl Runner<'_> {
     /// Counts what a settlement recorded.
-    fn count(&mut self, outcomes: &[&'static str]) {
+    fn count(&mut self, outcomes: &[Ended]) {
         let instruments = &self.route.instruments;
-        instruments.delivered(std::mem::take(&mut self.accepted));
+        let accepted = std::mem::take(&mut self.accepted);
+        instruments.delivered(accepted);
         instruments.ended("filtered", std::mem::take(&mut self.filtered));
-        for outcome in outcomes {
-            instruments.ended(outcome, 1);
+        for ended in outcomes {
+            instruments.ended(ended.outcome, ended.events);
         }
+        self.tell(accepted, outcomes);
     }
 }
 

@@ -6,6 +6,7 @@ use futures_util::{FutureExt, TryFutureExt};
 use lanekeeper_core::adapter::{Delivery, Verdict};
 use lanekeeper_core::event::Event;
 use lanekeeper_core::observed::{Cause, Observed};
+use lanekeeper_core::subscription::MessageStage;
 use lanekeeper_fault::CrashPoint;
 use tokio::time::Instant;
 
@@ -201,6 +202,7 @@ impl Session<'_> {
         }
         if passed {
             route.instruments.delivered(1);
+            route.counts.add(MessageStage::Sent, 1);
             if faced.is_none() {
                 let clock = &shared.peers.clock;
                 let latency = clock.seconds_since(created_at, Instant::now());
@@ -209,13 +211,12 @@ impl Session<'_> {
             return Ok(None);
         }
         let _logged = logged_with.map(opentelemetry::Context::attach);
-        Ok(stop(progress.judge(
-            seq,
-            day,
-            verdict,
-            subscription,
-            random,
-        )))
+        let failed = matches!(verdict, Verdict::Retry { .. });
+        let judgement = progress.judge(seq, day, verdict, subscription, random);
+        if failed && matches!(judgement, Judgement::Stopped(_)) {
+            route.counts.add(MessageStage::Retried, 1);
+        }
+        Ok(stop(judgement))
     }
 
     /// Waits for memory for a payload that was not fetched. `Err(Stopping)`: the worker stops.

@@ -35,6 +35,7 @@ mod handle;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::claim::{self, ClaimedLane};
 use lanekeeper_postgres::fetch::{self, Position};
@@ -52,6 +53,7 @@ use crate::claiming::scan::Scans;
 use crate::delivering::coalesce::{Step, plan};
 use crate::delivering::handler::Destination;
 use crate::delivering::progress::{Progress, Stop};
+use crate::delivering::surplus::SurplusWatch;
 use crate::shared::{Shared, random};
 
 /// How many lanes one claim takes. They wait for each other here, so only a few.
@@ -279,7 +281,12 @@ impl Session<'_> {
         let full = i64::try_from(events.len()) == Ok(BATCH);
         let steps = plan(&events, route.merging(&Previews::new()));
         let nothing_left = events.is_empty();
+        let mut surplus = SurplusWatch::default();
         for (event, step) in events.into_iter().zip(steps) {
+            if event.seq < progress.next_seq() {
+                // It was left out with an earlier one.
+                continue;
+            }
             let stop = self
                 .deliver_requeued(&**handler, &lane, route, &mut progress, event.seq)
                 .await?;
@@ -295,6 +302,13 @@ impl Session<'_> {
                     progress.coalesce(event.seq, event.day, replaced_by);
                 }
                 Step::Deliver => {
+                    let at = event.created_at;
+                    if self
+                        .leaves_out(route, &mut progress, &mut surplus, at)
+                        .await?
+                    {
+                        continue;
+                    }
                     if let Some(stop) = self
                         .handle(&**handler, &lane, route, &mut progress, event)
                         .await?
@@ -341,6 +355,30 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Whether the head, appended at that time, is left out, with what is to go with it: too old, or too many. The cursor
+    /// has passed it then, and the next settlement records it.
+    async fn leaves_out(
+        &self,
+        route: &Route,
+        progress: &mut Progress,
+        surplus: &mut SurplusWatch,
+        created_at: Timestamp,
+    ) -> Result<bool, SessionError> {
+        let subscription = &route.subscription;
+        if !subscription.leaves_out() {
+            return Ok(false);
+        }
+        let now = Instant::now();
+        let age_s = self.shared.peers.clock.seconds_since(created_at, now);
+        let Some(question) = surplus.question(subscription, age_s, true, now) else {
+            return Ok(false);
+        };
+        let position = progress.position(subscription.id);
+        let asking = question.ask(&self.client, position, subscription);
+        let found = answer(self.shared, asking).await?;
+        Ok(progress.leave_out(&found, subscription))
+    }
+
     async fn settle(
         &mut self,
         lane: &ClaimedLane,
@@ -365,7 +403,11 @@ impl Session<'_> {
             progress.settled();
             if let Some(route) = route {
                 for outcome in &lanes[0].0.outcomes {
-                    route.instruments.ended(outcome.kind.as_str(), 1);
+                    let events = outcome.events();
+                    route.instruments.ended(outcome.kind.as_str(), events);
+                    if let Some(stage) = outcome.kind.stage() {
+                        route.counts.add(stage, events);
+                    }
                 }
             }
         }

@@ -66,7 +66,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lanekeeper_core::adapter::Delivery;
 use lanekeeper_core::subscription::{
-    Acknowledge, Definition, Events, Exhaustion, Retry, Start, built_in,
+    Acknowledge, Definition, Events, Exhaustion, PendingBound, Retry, Start, built_in,
 };
 use lanekeeper_engine::{Handler, HandlerError};
 use lanekeeper_postgres::registry;
@@ -149,6 +149,9 @@ pub fn definition(retry: Retry) -> Definition {
         ack_timeout: Duration::from_secs(30),
         ack_window: 1,
         host_bound: false,
+        pending: PendingBound::default(),
+        max_age: None,
+        lifecycle: Vec::new(),
         limits: Vec::new(),
         settings: serde_json::json!({}),
     }

@@ -1,0 +1,99 @@
+//! C5: bounds and ages from the file: appends look for them only while a subscription in force refuses.
+
+use super::*;
+
+const STREAM: &str = "[stream.orders]\n";
+
+fn subscription(name: &str, more: &str) -> String {
+    format!("[subscription.{name}]\nstream = \"orders\"\nadapter = \"stdout\"\n{more}\n")
+}
+
+async fn bounded(client: &Client) -> bool {
+    let bounded = "SELECT bounded FROM lanekeeper.stream WHERE name = 'orders'";
+    client.query_one(bounded, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_stream_is_bounded_while_a_subscription_in_force_refuses() {
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
+    let free = subscription("free", "");
+    let steps = [
+        (free.clone(), false),
+        (
+            free.clone() + &subscription("drops", "max_pending = 5\non_full = \"drop_oldest\""),
+            false,
+        ),
+        (
+            free.clone() + &subscription("refuses", "max_pending = 5"),
+            true,
+        ),
+        (
+            free.clone() + &subscription("refuses", "max_pending = 0"),
+            false,
+        ),
+        (
+            free.clone() + &subscription("refuses", "max_pending = 7"),
+            true,
+        ),
+        // Removed, and back.
+        (free.clone(), false),
+        (free + &subscription("refuses", "max_pending = 7"), true),
+    ];
+    for (file, expected) in steps {
+        apply(&mut client, &format!("{STREAM}{file}"), true, false).await;
+        assert_eq!(bounded(&client).await, expected, "{file}");
+    }
+    let again = apply(
+        &mut client,
+        &format!("{STREAM}{}", subscription("refuses", "max_pending = 7")),
+        false,
+        false,
+    )
+    .await;
+    assert!(
+        kinds(&again)
+            .iter()
+            .all(|kind| *kind == ChangeKind::Unchanged)
+    );
+}
+
+#[tokio::test]
+async fn a_subscription_takes_the_bound_of_its_stream_unless_it_has_its_own() {
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
+    let of = |name: &str, more: &str| {
+        format!("[subscription.{name}]\nstream = \"messages\"\nadapter = \"stdout\"\n{more}\n")
+    };
+    let file = of("plain", "")
+        + &of(
+            "own",
+            "max_pending = 7\nmax_age = \"5m\"\nlifecycle = [\"failed\", \"sent\", \"failed\"]",
+        )
+        + &of("none", "max_pending = 0\nlifecycle = [\"*\"]");
+    apply(&mut client, &file, false, false).await;
+    let loaded = load(&client).await.unwrap();
+    let of = |name: &str| {
+        let found = loaded.iter().find(|one| &*one.name == name).unwrap();
+        let stages: Vec<&str> = found.lifecycle.iter().map(|stage| stage.as_str()).collect();
+        (
+            found.pending.max_pending,
+            found.max_age.map(|age| age.as_secs()),
+            stages.join(" "),
+        )
+    };
+    assert_eq!(of("plain"), (Some(1_000), None, String::new()));
+    assert_eq!(of("own"), (Some(7), Some(300), "sent failed".to_owned()));
+    assert_eq!(
+        of("none"),
+        (
+            None,
+            None,
+            "sent acked retried failed expired dropped".to_owned()
+        )
+    );
+    assert_eq!(
+        kinds(&apply(&mut client, &file, false, false).await),
+        [ChangeKind::Unchanged; 3]
+    );
+}
