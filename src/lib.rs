@@ -8,7 +8,7 @@
 //! |---|---|
 //! | append events, in a transaction of one's own | [`append`] |
 //! | append from many tasks at once | [`append::Appender`] |
-//! | close a session, in a transaction of one's own | [`session`] |
+//! | close or interrupt a session, or cancel a message, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
 //! | deliver to something new | [`Adapter`] |
@@ -28,9 +28,12 @@ pub mod ack {
     pub use lanekeeper_postgres::sent::{Acked, ack_many};
 }
 
-/// Closing sessions, and reopening them.
+/// Closing sessions, and reopening them; interrupting them, and cancelling messages.
 pub mod session {
     pub use lanekeeper_postgres::closing::{close_session, reopen_session};
+    pub use lanekeeper_postgres::interrupt::{
+        Cancel, Cancelled, Interrupt, Interrupted, cancel, interrupt,
+    };
 }
 
 /// Appending events to Postgres or over a worker's HTTP API, within a deadline.

@@ -9,6 +9,7 @@ use lanekeeper_streams::hooks::shape::AgentCli;
 use serde::Serialize;
 
 mod close;
+mod interrupt;
 mod registry;
 
 use super::Failure;
@@ -16,7 +17,7 @@ use super::lane::{self, Change, ReasonArgs};
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
-/// Look at sessions; pause, resume or close one
+/// Look at sessions; pause, resume, close or interrupt one
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,6 +32,7 @@ enum Command {
     Resume(ResumeArgs),
     Close(close::CloseArgs),
     Reopen(close::ReopenArgs),
+    Interrupt(interrupt::InterruptArgs),
 }
 
 /// List sessions, the newest first
@@ -121,6 +123,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Command::Resume(args) => change(args.change, LaneAction::Unpark, config).await,
         Command::Close(args) => close::close(args, config).await,
         Command::Reopen(args) => close::reopen(args, config).await,
+        Command::Interrupt(args) => interrupt::run(args, config).await,
     }
 }
 

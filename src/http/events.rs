@@ -102,6 +102,18 @@ impl Desk {
         let reading = read_body(body, &mut room, SMALL_BODY);
         in_time(self.body_within, reading).await
     }
+
+    /// The body of an append, with the memory that it takes.
+    pub(crate) async fn large_body(
+        &self,
+        token_id: Option<i64>,
+        body: axum::body::Body,
+    ) -> Result<(Vec<u8>, Room), Problem> {
+        let mut room = self.places.body(token_id)?;
+        let reading = read_body(body, &mut room, self.places.max_body_bytes());
+        let body = in_time(self.body_within, reading).await?;
+        Ok((body, room))
+    }
 }
 
 async fn in_time<T>(
@@ -181,13 +193,10 @@ async fn append(
     let Caller { peer, headers } = caller;
     let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
     let grant = judged.await?;
-    let mut room = desk
-        .places
-        .body(grant.as_ref().map(|grant| grant.token_id))?;
+    let token_id = grant.as_ref().map(|grant| grant.token_id);
+    let (body, room) = desk.large_body(token_id, body).await?;
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
-    let reading = read_body(body, &mut room, desk.places.max_body_bytes());
-    let body = in_time(desk.body_within, reading).await?;
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {

@@ -11,6 +11,7 @@ pub mod config;
 mod connections;
 pub mod events;
 pub mod health;
+pub mod interrupts;
 pub mod listener;
 pub mod metrics;
 mod places;

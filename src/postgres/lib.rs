@@ -22,6 +22,7 @@ pub mod fetch;
 pub mod first_ready_entry;
 mod host;
 pub mod inspect;
+pub mod interrupt;
 pub mod lane_connection;
 pub mod log;
 pub mod log_follow;

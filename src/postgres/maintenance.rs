@@ -212,12 +212,14 @@ pub struct Turn {
 }
 
 /// What is left to finish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// By an apply.
     pub changes: bool,
-    /// By the close of a session.
+    /// By the close or interrupt of a session.
     pub closes: bool,
+    /// What holders are to let go of, as notifications say it: for workers that heard none.
+    pub interruptions: Vec<String>,
 }
 
 /// Whether an apply, or the close of a session, left something to finish.
@@ -232,6 +234,7 @@ pub async fn change_pending(client: &Client) -> Result<Pending, StoreError> {
     Ok(Pending {
         changes: row.get("changes"),
         closes: row.get("closes"),
+        interruptions: row.get("interruptions"),
     })
 }
 

@@ -56,6 +56,8 @@ pub enum OutcomeKind {
     Dropped {
         error: String,
     },
+    /// Somebody cancelled it.
+    Cancelled,
     /// A requeued dead letter was accepted: its event counts as delivered.
     Redelivered {
         dead_id: i64,
@@ -76,6 +78,7 @@ impl OutcomeKind {
             Self::Coalesced { .. } => "coalesced",
             Self::DeadLettered { .. } => "dead_lettered",
             Self::Dropped { .. } => "dropped",
+            Self::Cancelled => "cancelled",
             Self::Redelivered { .. } => "redelivered",
             Self::DeadLetteredAgain { .. } => "dead_lettered_again",
         }
@@ -446,6 +449,7 @@ impl OutcomeColumns {
                         crashes,
                     } => (None, Some(storable(error)), *attempts, *crashes),
                     OutcomeKind::Dropped { error } => (None, Some(storable(error)), 0, 0),
+                    OutcomeKind::Cancelled => (None, None, 0, 0),
                     OutcomeKind::Redelivered { dead_id } => (Some(*dead_id), None, 0, 0),
                     OutcomeKind::DeadLetteredAgain {
                         dead_id,

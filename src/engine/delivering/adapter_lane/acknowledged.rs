@@ -74,7 +74,18 @@ impl Runner<'_> {
                 }
             }
             let (seq, day) = (event.seq, event.day);
-            if !event.matched || acked.contains(&seq) {
+            let is_acked = acked.contains(&seq);
+            if !is_acked && self.is_cancelled(&event) {
+                if waiting == 0 {
+                    self.progress.cancel(seq, day);
+                    self.delivered += 1;
+                    if let Err(ending) = self.settle_and_keep().await {
+                        return ending;
+                    }
+                }
+                continue;
+            }
+            if !event.matched || is_acked {
                 // Behind an event that waits, its turn comes later.
                 if waiting == 0 {
                     self.filtered += u64::from(!event.matched);
@@ -189,7 +200,7 @@ impl Runner<'_> {
     }
 
     /// Asks Postgres over the pool, with a time-out: a connection that hangs must not hold the lane (I13).
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         question: impl AsyncFnOnce(
             &tokio_postgres::Client,
@@ -206,7 +217,7 @@ impl Runner<'_> {
                 tracing::warn!(
                     lane_id = self.claimed.lane_id,
                     error = &**error,
-                    "what waits for acknowledgements could not be read or written; the lane tries again"
+                    "what a lane needs to know before it sends could not be read or written; the lane tries again"
                 );
             })
     }
