@@ -8,7 +8,7 @@
 -- The lane may be held: progress goes on to the next version, so the holder settles nothing any more (I5). The row is
 -- locked first, and read as it is then: what the holder has settled by now is not expired. The caller has the lane's
 -- lock, or is in a short transaction: a holder that settles waits for it.
--- Index: progress' primary key; event's, where the lane has a filter. Rows: one, and at most filter_look_back() events.
+-- Index: progress' and ready's primary keys; event's, where the lane has a filter. Rows: one, and at most filter_look_back() events.
 CREATE OR REPLACE FUNCTION lanekeeper.expire_lane(
     IN p_lane_id bigint, IN p_session_id bigint, IN p_seq bigint, IN p_day date, IN p_reason text,
     IN p_kind text DEFAULT 'expired',
@@ -62,6 +62,11 @@ BEGIN
     IF v_progress.sent IS NOT NULL THEN
         PERFORM lanekeeper.forget_sent(p_lane_id, p_seq);
     END IF;
+    -- The entry of a wait or a retry that ends here before its time: there would be one more for each interrupt otherwise.
+    DELETE FROM lanekeeper.ready AS r
+    USING lanekeeper.lane AS l, lanekeeper.priority_level AS v
+    WHERE l.lane_id = p_lane_id AND r.route = l.route AND r.priority = v.priority AND r.lane_id = p_lane_id
+      AND r.due_at IN (v_progress.retry_at, CASE WHEN v_progress.sent <= p_seq THEN v_progress.ack_due_at END);
     IF p_kind = 'expired' THEN
         v_progress.parked_at := NULL;
     END IF;

@@ -4,6 +4,7 @@ mod access;
 mod acks;
 mod bodies;
 mod commands;
+mod interrupts;
 mod produce;
 mod sessions;
 mod site;

@@ -32,7 +32,10 @@ impl Session<'_> {
             Reach::Only if progress.head_is_dead_letter() => Ok(Some(Some(Stop::yields()))),
             Reach::Only => {
                 progress.cancel(seq, day);
-                Ok(Some(None))
+                let keep = Stop::new(Operation::Keep);
+                let settled = self.settle(lane, progress, keep).await?;
+                let is_lost = settled != Settled::Done;
+                Ok(Some(is_lost.then(|| Stop::new(Operation::Release))))
             }
             Reach::Behind => {
                 if progress.is_unsettled() {
