@@ -106,9 +106,7 @@ async fn interrupt_session(
         let asking = interrupt::interrupt(&**client, &stream, &event, what);
         match timeout(ANSWER_WITHIN, asking).await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(AppendError::Store(error)))
-                if error.sqlstate() == Some(sqlstate::LANE_BUSY) =>
-            {
+            Ok(Err(AppendError::Store(error))) if error.sqlstate() == Some(sqlstate::LANE_BUSY) => {
                 Err(Problem::session_busy())
             }
             Ok(Err(error)) => Err(Problem::of_append(&error)),

@@ -82,7 +82,9 @@ pub async fn finish(
             &[(&session_id, Type::INT8), (&held_lane, Type::INT8)],
         )
         .await
-        .map_err(StoreError::on("finishing the close or interrupt of a session"))?;
+        .map_err(StoreError::on(
+            "finishing the close or interrupt of a session",
+        ))?;
     Ok(Finished {
         lanes: row.get("lanes"),
         drained: row.get("drained"),

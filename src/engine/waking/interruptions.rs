@@ -120,10 +120,7 @@ impl Interruptions {
                 seq,
                 reach,
             } = interruption;
-            let is_known = self
-                .heard
-                .borrow()
-                .contains_key(&(session_id, reach, seq));
+            let is_known = self.heard.borrow().contains_key(&(session_id, reach, seq));
             if !is_known {
                 self.add(interruption);
             }
@@ -204,7 +201,11 @@ mod tests {
         assert!(!waits(1, 5, before).await && !waits(1, 4, before).await);
         assert_eq!(interruptions.ahead(1, 5, now), None, "claimed after it");
         assert!(waits(1, 5, now).await);
-        assert_eq!(interruptions.ahead(1, 6, before), None, "the interrupt itself");
+        assert_eq!(
+            interruptions.ahead(1, 6, before),
+            None,
+            "the interrupt itself"
+        );
         assert!(waits(1, 6, before).await);
         assert!(interruptions.ahead(2, 5, before).is_none() && waits(2, 5, before).await);
         advance(REMEMBERED).await;

@@ -23,7 +23,9 @@ async fn a_token_that_may_append_and_operate_interrupts_a_session_and_no_other_d
         &["ci", "--scope", "produce"][..],
         &["console", "--scope", "operate"],
         &["reader", "--scope", "read"],
-        &["else", "--scope", "produce", "--scope", "operate", "--stream", "inbound"],
+        &[
+            "else", "--scope", "produce", "--scope", "operate", "--stream", "inbound",
+        ],
     ] {
         let token = site.token(scopes).await;
         let refused = ask(&site, INTERRUPT, &token, EVENT).await;
@@ -55,7 +57,10 @@ async fn a_token_that_may_append_and_operate_interrupts_a_session_and_no_other_d
     assert_eq!(done.body["seq"], 1);
     assert_eq!(done.body["superseded"], 0);
     let again = ask(&site, INTERRUPT, &both, EVENT).await;
-    assert_eq!((again.status, &again.body["duplicate"]), (200, &json!(true)));
+    assert_eq!(
+        (again.status, &again.body["duplicate"]),
+        (200, &json!(true))
+    );
     let wrong = site.request(Method::GET, INTERRUPT).bearer_auth(&both);
     let wrong = Answer::of(wrong.send().await.unwrap()).await;
     wrong.assert_problem(405, "method_not_allowed");
@@ -73,7 +78,9 @@ async fn an_operator_cancels_messages_of_his_streams_and_of_no_other() {
     let producer = site
         .token(&["ci", "--scope", "produce", "--scope", "read"])
         .await;
-    let append = site.events(Method::POST, "runs", "s").bearer_auth(&producer);
+    let append = site
+        .events(Method::POST, "runs", "s")
+        .bearer_auth(&producer);
     let append = append.body(r#"{"event_type":"a","payload":1}"#);
     let appended = Answer::of(append.send().await.unwrap()).await;
     let id = appended.body["message_id"].as_str().unwrap();

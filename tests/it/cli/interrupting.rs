@@ -13,7 +13,8 @@ async fn a_session_is_interrupted_and_a_message_cancelled() {
     let ran = run(&db, &again).await;
     let text = ran.text();
     assert!(
-        text.starts_with("enqueued as seq 3") && text.ends_with(": 2 superseded, 2 appended again\n"),
+        text.starts_with("enqueued as seq 3")
+            && text.ends_with(": 2 superseded, 2 appended again\n"),
         "{text}"
     );
     let text = run(&db, &again).await.text().to_owned();
@@ -21,14 +22,20 @@ async fn a_session_is_interrupted_and_a_message_cancelled() {
     let barrier = [&interrupt[..], &["--barrier", "--payload", "{\"why\":1}"]].concat();
     let done = run_json(&db, &barrier).await;
     assert_eq!(done[0]["seq"], 6);
-    assert_eq!((&done[0]["superseded"], &done[0]["duplicate"]), (&json!(3), &json!(false)));
+    assert_eq!(
+        (&done[0]["superseded"], &done[0]["duplicate"]),
+        (&json!(3), &json!(false))
+    );
     let id = done[0]["message_id"].as_str().unwrap();
     run(&db, &[&interrupt[..], &["--payload", "{"]].concat())
         .await
         .refused(1, &["not JSON"]);
     let expected = json!({"message_id": id, "result": "cancelled"});
     assert_eq!(run_json(&db, &["cancel", id]).await, [expected]);
-    let text = run(&db, &["cancel", id, "--in", "runs", "s"]).await.text().to_owned();
+    let text = run(&db, &["cancel", id, "--in", "runs", "s"])
+        .await
+        .text()
+        .to_owned();
     assert_eq!(text, format!("{id}: already_settled\n"));
     let unknown = "019c0000-0000-7000-8000-000000000001";
     let text = run(&db, &["cancel", unknown]).await.text().to_owned();

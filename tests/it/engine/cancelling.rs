@@ -140,8 +140,7 @@ async fn a_sent_message_that_is_not_acknowledged_is_cancelled_and_its_acknowledg
     bed.enqueue_bulk(1, 4).await;
     let sent = async |seqs: &[i64]| {
         wait_until(LIMIT, "they were sent", async || {
-            begun(&bed) == seqs
-                && bed.count("SELECT count(*) FROM lanekeeper.held_lane").await == 0
+            begun(&bed) == seqs && bed.count("SELECT count(*) FROM lanekeeper.held_lane").await == 0
         })
         .await;
     };
@@ -151,7 +150,12 @@ async fn a_sent_message_that_is_not_acknowledged_is_cancelled_and_its_acknowledg
     assert_eq!(cancel_seq(&bed, 1).await, Cancelled::Cancelled);
     sent(&[1, 2, 3, 4]).await;
     let ack = "SELECT count(*) FROM lanekeeper.event AS e WHERE seq = $1 AND lanekeeper.ack(e.message_id) = $2";
-    for (seq, result) in [(1_i64, "unknown"), (2, "unknown"), (3, "acked"), (4, "acked")] {
+    for (seq, result) in [
+        (1_i64, "unknown"),
+        (2, "unknown"),
+        (3, "acked"),
+        (4, "acked"),
+    ] {
         let row = bed.client.query_one(ack, &[&seq, &result]).await.unwrap();
         assert_eq!(row.get::<_, i64>(0), 1, "{seq} is {result}");
     }
@@ -166,7 +170,10 @@ async fn a_message_is_found_by_the_name_that_its_producer_gave_it_and_of_allowed
     let bed = Bed::new().await;
     let chosen = Uuid::new_v4();
     bed.client
-        .query("SELECT lanekeeper.enqueue('runs', 's1', 'step', '1', $1)", &[&chosen])
+        .query(
+            "SELECT lanekeeper.enqueue('runs', 's1', 'step', '1', $1)",
+            &[&chosen],
+        )
         .await
         .unwrap();
     let which = Cancel {
@@ -203,7 +210,12 @@ async fn a_message_is_found_by_the_name_that_its_producer_gave_it_and_of_allowed
     let generated = bed.enqueue("s2", "step").await;
     assert_eq!(generated, 1);
     let second = "SELECT e.message_id FROM lanekeeper.event AS e WHERE e.message_id <> $1";
-    let message_id: Uuid = bed.client.query_one(second, &[&chosen]).await.unwrap().get(0);
+    let message_id: Uuid = bed
+        .client
+        .query_one(second, &[&chosen])
+        .await
+        .unwrap()
+        .get(0);
     let which = Cancel {
         message_id,
         session: Some(("runs", "s2")),
@@ -290,7 +302,13 @@ async fn a_handlers_transaction_is_rolled_back_when_its_event_is_cancelled_or_it
     let handled: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(handled, [2, 5, 7]);
     let expected = [
-        "cancelled", "delivered", "cancelled", "superseded", "delivered", "superseded", "delivered",
+        "cancelled",
+        "delivered",
+        "cancelled",
+        "superseded",
+        "delivered",
+        "superseded",
+        "delivered",
     ];
     assert_eq!(states(&bed, "out").await, expected);
 }

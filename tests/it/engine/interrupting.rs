@@ -65,7 +65,8 @@ pub(super) async fn running(bed: &Bed, seq: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_before_an_interrupt_is_superseded_in_every_lane_and_the_interrupt_is_delivered() {
+async fn what_waits_before_an_interrupt_is_superseded_in_every_lane_and_the_interrupt_is_delivered()
+{
     let bed = Bed::new().await;
     for (name, events) in [("steps", "step"), ("other", "nothing")] {
         let events = Some(vec![events]);
@@ -82,7 +83,11 @@ async fn what_waits_before_an_interrupt_is_superseded_in_every_lane_and_the_inte
     assert_eq!((done.superseded, done.appended_again), (3, 0));
     let rows = "SELECT count(*) FROM lanekeeper.outcome
                 WHERE kind = 'superseded' AND seq = 1 AND to_seq = 3";
-    assert_eq!(bed.count(rows).await, 2, "a row for each lane that had some");
+    assert_eq!(
+        bed.count(rows).await,
+        2,
+        "a row for each lane that had some"
+    );
     let worker = bed.worker().await;
     bed.drained().await;
     worker.stop().await;
@@ -190,7 +195,9 @@ async fn a_worker_that_dies_before_the_interrupt_is_carried_out_leaves_it_to_the
         bed.fake.release("s1");
         let worker = bed.worker().await;
         wait_until(LIMIT, "the interrupt arrives", async || {
-            bed.accepted().get("s1").is_some_and(|seqs| seqs.contains(&4))
+            bed.accepted()
+                .get("s1")
+                .is_some_and(|seqs| seqs.contains(&4))
         })
         .await;
         bed.drained().await;
@@ -202,7 +209,10 @@ async fn a_worker_that_dies_before_the_interrupt_is_carried_out_leaves_it_to_the
             let expected = if state == "delivered" { 1 } else { 0 };
             let times = accepted.iter().filter(|one| **one == seq).count();
             assert!(times >= expected, "{seq} is {state}: {accepted:?}");
-            assert!(["delivered", "superseded"].contains(&&*state), "{seq} is {state}");
+            assert!(
+                ["delivered", "superseded"].contains(&&*state),
+                "{seq} is {state}"
+            );
         }
     }
 }
@@ -266,7 +276,11 @@ async fn a_repeated_interrupt_does_nothing_twice() {
     let again = interrupt(&bed.client, "runs", &event, Interrupt::default()).await;
     let again = again.unwrap();
     assert_eq!((again.seq, again.duplicate, again.superseded), (3, true, 0));
-    assert_eq!(bed.undelivered().await, 2, "the interrupt and what came after it");
+    assert_eq!(
+        bed.undelivered().await,
+        2,
+        "the interrupt and what came after it"
+    );
 }
 
 #[tokio::test]
@@ -308,7 +322,10 @@ async fn an_interrupt_that_is_rolled_back_changes_nothing() {
     bed.drained().await;
     worker.stop().await;
     bed.assert_exact(2, 2);
-    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.outcome").await, 0);
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.outcome").await,
+        0
+    );
 }
 
 #[tokio::test]
@@ -359,7 +376,8 @@ async fn a_holder_settles_while_the_interrupt_of_its_session_is_not_committed() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked() {
+async fn an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked()
+{
     let bed = Bed::with(&Sub {
         schedule_ms: vec![3_600_000],
         ..Sub::default()
@@ -393,9 +411,11 @@ async fn an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_
         .query("SELECT lanekeeper.pause_subscription('out', NULL)", &[])
         .await
         .unwrap();
-    wait_until(LIMIT, "after the pause the interrupt is the first", async || {
-        bed.accepted()["s1"] == [4, 7]
-    })
+    wait_until(
+        LIMIT,
+        "after the pause the interrupt is the first",
+        async || bed.accepted()["s1"] == [4, 7],
+    )
     .await;
 
     let lane = bed.count("SELECT lane_id FROM lanekeeper.lane").await;
@@ -448,21 +468,38 @@ async fn sent_messages_that_are_not_acknowledged_are_superseded_and_their_window
             && bed.count("SELECT count(*) FROM lanekeeper.held_lane").await == 0
     })
     .await;
-    assert_eq!(interrupted(&bed.client, Interrupt::default()).await.superseded, 3);
-    bed.enqueue("s1", "step").await;
+    // Both are there when the lane is claimed.
+    let mut client = bed.db.connect().await;
+    let both = client.transaction().await.unwrap();
+    both.query(INTERRUPT, &[]).await.unwrap();
+    both.query("SELECT lanekeeper.enqueue('runs', 's1', 'step', '1')", &[])
+        .await
+        .unwrap();
+    both.commit().await.unwrap();
     wait_until(LIMIT, "the interrupt and the next are sent", async || {
         begun(&bed) == [1, 2, 4, 5]
     })
     .await;
     let ack = "SELECT count(*) FROM lanekeeper.event AS e
                WHERE seq = $1 AND lanekeeper.ack(e.message_id) = $2";
-    for (seq, result) in [(1_i64, "unknown"), (2, "unknown"), (4, "acked"), (5, "acked")] {
+    for (seq, result) in [
+        (1_i64, "unknown"),
+        (2, "unknown"),
+        (4, "acked"),
+        (5, "acked"),
+    ] {
         let row = bed.client.query_one(ack, &[&seq, &result]).await.unwrap();
         assert_eq!(row.get::<_, i64>(0), 1, "{seq} is {result}");
     }
     bed.drained().await;
     worker.stop().await;
-    let expected = ["superseded", "superseded", "superseded", "delivered", "delivered"];
+    let expected = [
+        "superseded",
+        "superseded",
+        "superseded",
+        "delivered",
+        "delivered",
+    ];
     assert_eq!(states(&bed, "out").await, expected);
 }
 
@@ -486,7 +523,8 @@ async fn requeued_dead_letters_that_come_before_an_interrupt_wait_for_an_operato
     bed.drained().await;
     worker.stop().await;
     assert_eq!(bed.accepted()["s1"], [2]);
-    let waits = "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL AND after_seq IS NULL";
+    let waits =
+        "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL AND after_seq IS NULL";
     assert_eq!(bed.count(waits).await, 1);
 }
 
