@@ -215,17 +215,28 @@ CREATE TABLE lanekeeper.closed_session (
     session_id bigint PRIMARY KEY
 );
 
--- Lanes that were held when their session was closed: what they have not settled up to `seq` is to expire. See
--- functions/session/finish_closing.sql.
+-- What holders of lanes are to let go of: lanes that were held when their session was closed or interrupted, or an event of
+-- theirs cancelled. See functions/session/finish_closing.sql.
 CREATE TABLE lanekeeper.closing_lane (
-    lane_id    bigint PRIMARY KEY,
-    session_id bigint NOT NULL,
-    seq        bigint NOT NULL,
+    lane_id     bigint NOT NULL,
+    session_id  bigint NOT NULL,
+    -- What the lane has not settled up to this seq is passed with the outcome `kind`. `cancelled`: of this event alone, and
+    -- by its holder.
+    seq         bigint NOT NULL,
     -- Of the event with that seq, or a later day.
-    day        date NOT NULL,
-    reason     text
+    day         date NOT NULL,
+    kind        text NOT NULL DEFAULT 'expired',
+    -- Whether the delivery that is under way is cancelled. Where not, it ends by itself, and only then is the rest passed.
+    cuts        boolean NOT NULL DEFAULT true,
+    reason      text,
+    -- Workers that hear no notification read it at the poll floor, and therefore for a minute after it is finished.
+    finished_at timestamptz,
+    PRIMARY KEY (lane_id, seq, kind),
+    CONSTRAINT closing_kind_is_known CHECK (kind IN ('expired', 'superseded', 'cancelled'))
 );
 CREATE INDEX closing_lane_by_session ON lanekeeper.closing_lane (session_id);
+CREATE INDEX closing_lane_unfinished ON lanekeeper.closing_lane (lane_id) WHERE finished_at IS NULL;
+CREATE INDEX closing_lane_by_age ON lanekeeper.closing_lane (finished_at) WHERE finished_at IS NOT NULL;
 
 -- The log. Append-only; partitions are dropped whole.
 CREATE TABLE lanekeeper.event (
@@ -450,9 +461,10 @@ CREATE TABLE lanekeeper.outcome (
     -- One row for a range, from seq to this one. NULL: for one event.
     to_seq      bigint,
     PRIMARY KEY (lane_id, seq),
-    CONSTRAINT outcome_is_known CHECK (kind IN ('coalesced', 'dead_lettered', 'dropped', 'expired', 'skipped')),
+    CONSTRAINT outcome_is_known CHECK (kind IN (
+        'cancelled', 'coalesced', 'dead_lettered', 'dropped', 'expired', 'skipped', 'superseded')),
     CONSTRAINT coalesced_iff_replaced CHECK ((kind = 'coalesced') = (replaced_by IS NOT NULL)),
-    CONSTRAINT range_has_its_kinds CHECK (to_seq IS NULL OR kind IN ('expired', 'dropped') AND to_seq > seq)
+    CONSTRAINT range_has_its_kinds CHECK (to_seq IS NULL OR kind IN ('dropped', 'expired', 'superseded') AND to_seq > seq)
 );
 CREATE INDEX outcome_by_age ON lanekeeper.outcome (settled_at);
 CREATE INDEX outcome_range ON lanekeeper.outcome (lane_id, seq) WHERE to_seq IS NOT NULL;

@@ -10,7 +10,7 @@
 //! | append from many tasks at once | [`append::Appender`] |
 //! | write a document and its event, in a transaction of one's own | [`document`] |
 //! | append what a person wrote to an agent | [`inbound`] |
-//! | close a session, in a transaction of one's own | [`session`] |
+//! | close or interrupt a session, or cancel a message, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
 //! | deliver to something new | [`Adapter`] |
@@ -44,10 +44,13 @@ pub mod document {
     };
 }
 
-/// Closing sessions, reopening them, and saying on which host they live.
+/// Closing sessions, and reopening them; interrupting them, and cancelling messages; saying on which host they live.
 pub mod session {
     pub use lanekeeper_postgres::closing::{close_session, reopen_session};
     pub use lanekeeper_postgres::host_route::bind_session;
+    pub use lanekeeper_postgres::interrupt::{
+        Cancel, Cancelled, Interrupt, Interrupted, cancel, interrupt,
+    };
 }
 
 /// Appending events to Postgres or over a worker's HTTP API, within a deadline.

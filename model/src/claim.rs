@@ -142,6 +142,8 @@ pub fn read(scenario: &Scenario, state: &mut State, w: usize) {
             hold.crashes = row.crashes;
             hold.cursor = row.cursor;
             hold.after = row.letter.after;
+            hold.sent = row.sent;
+            hold.waited = row.waited;
         }
         hold.stale = false;
         if row.waiting || row.parked {
@@ -159,8 +161,10 @@ pub fn read(scenario: &Scenario, state: &mut State, w: usize) {
 
 pub fn fetch(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {
     let newest = state.database.log[usize::from(scenario.sessions[lane])].newest();
+    let acked = state.database.lanes[lane].acked;
     let hold = &mut state.workers[w].holds[lane];
     hold.phase = Phase::Running;
+    hold.acked = acked;
     if hold.wish == Wish::Discard {
         hold.fetched = hold.cursor;
         return;

@@ -3,6 +3,7 @@
 //! Sources: `src/engine/delivering/adapter_lane/mod.rs`, `src/engine/delivering/progress.rs`, `src/engine/delivering/handler_lane/mod.rs` as far as it
 //! differs in nothing here. Requeued dead letters are in `letter`. Left out: suspects, coalescing, payloads.
 
+use crate::ack;
 use crate::claim;
 use crate::letter::{self, Done};
 use crate::scenario::{Mutation, Scenario};
@@ -87,7 +88,9 @@ fn running(
         || hold.done != Done::No && !scenario.lacks(Mutation::SuccessorBeforeLetter);
     let faces_letter = letter::is_faced(hold);
     let through = hold.cursor == hold.fetched && !faces_letter;
-    if !through && !must {
+    if scenario.acks && !through && !must {
+        ack::running(state, w, lane, steps);
+    } else if !through && !must {
         steps.push(Step::Deliver(w, lane, Verdict::Accept));
         for (left, verdict) in [
             (budget.failures, Verdict::Fail),
@@ -189,7 +192,9 @@ pub fn arrive(state: &mut State, lane: usize, seq: u8, verdict: Verdict, late: b
     if verdict == Verdict::Accept {
         let first = received.accepted & seq_bit(seq) == 0;
         broken.order |= first && received.accepted & after != 0;
-        broken.duplicate |= !first && !state.happened.fault;
+        // A holder whose lane was passed under it may repeat what its settlement would have said.
+        let excused = state.happened.fault || state.happened.passed & bit(lane) != 0;
+        broken.duplicate |= !first && !excused;
         received.accepted |= seq_bit(seq);
     }
     received.tried |= seq_bit(seq);

@@ -11,8 +11,10 @@
 //! lose their locks one by one; a server that crashes keeps a prefix of what was committed, and all
 //! that a flushed commit promised.
 
+pub mod ack;
 mod canonical;
 pub mod claim;
+pub mod closing;
 pub mod fault;
 pub mod lane;
 pub mod letter;
@@ -65,6 +67,8 @@ impl Model for Scenario {
         waking::steps(self, state, steps);
         fault::steps(self, state, steps);
         letter::steps(self, state, steps);
+        ack::steps(self, state, steps);
+        closing::steps(self, state, steps);
     }
 
     fn next_state(&self, state: &State, step: Step) -> Option<State> {
@@ -136,6 +140,18 @@ fn apply(scenario: &Scenario, state: &mut State, step: Step) {
         Step::FailOver => fault::fail_over(scenario, state),
         Step::Operate(lane, action) => takeover::operate(scenario, state, lane, action),
         Step::Requeue(lane, place) => letter::requeue(scenario, state, lane, place),
+        Step::Close(session) => closing::close(scenario, state, session),
+        Step::Interrupt(session) => closing::interrupt(scenario, state, session, true),
+        Step::Barrier(session) => closing::interrupt(scenario, state, session, false),
+        Step::FinishClosing(lane) => closing::finish(scenario, state, lane),
+        Step::Cancel(w, lane) => closing::cancel(state, w, lane),
+        Step::LetGo(w, lane) => closing::let_go(scenario, state, w, lane),
+        Step::Send(w, lane) => ack::send(scenario, state, w, lane),
+        Step::PassAcked(w, lane) => ack::pass_acked(state, w, lane),
+        Step::SendAgain(w, lane) => ack::send_again(state, w, lane),
+        Step::Await(w, lane) => state.workers[w].holds[lane].wish = state::Wish::Await,
+        Step::Acknowledge(lane) => ack::acknowledge(scenario, state, lane),
+        Step::WaitOver(lane) => ack::wait_over(state, lane),
     }
     if !scenario.has_failovers() {
         state.durable = state::Database::default();

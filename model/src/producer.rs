@@ -92,6 +92,14 @@ pub fn snapshot(scenario: &Scenario, state: &mut State, p: usize) {
 pub fn append_lock(scenario: &Scenario, state: &mut State, p: usize) {
     let transaction = scenario.transactions[p];
     let session = usize::from(transaction.sessions[usize::from(state.producers[p].next)]);
+    if state.database.closed & bit(session) != 0 {
+        if !scenario.lacks(Mutation::CloseNotSeen) {
+            // LK002.
+            end(state, p, Stage::RolledBack);
+            return;
+        }
+        state.broken.closed = true;
+    }
     let newest = state.database.log[session].newest();
     let producer = &mut state.producers[p];
     let newest = match producer.snapshot {

@@ -20,6 +20,10 @@ pub const OUTCOMES_STAY: &str = "an outcome on record stays, whatever happens to
 pub const LETTERS: &str = "a requeued dead letter comes at the place that it was given";
 pub const HAS_TOKEN: &str = "I13 a lane with undelivered events has a token";
 pub const FEW_TOKENS: &str = "I9 spare tokens do not multiply";
+pub const SENT_ONCE: &str =
+    "a message is sent again only if its acknowledgement is late or something failed";
+pub const BARRIER: &str = "a barrier supersedes nothing that was accepted before";
+pub const CLOSED: &str = "nothing is appended to a closed session";
 pub const CHARGED: &str = "crashes are charged for deaths of workers only";
 
 pub fn all() -> Vec<Property<Scenario>> {
@@ -47,6 +51,9 @@ pub fn all() -> Vec<Property<Scenario>> {
         Property::always(FEW_TOKENS, |_, state: &State| {
             !state.database.lanes.iter().any(|lane| lane.overflowed)
         }),
+        Property::always(SENT_ONCE, |_, state: &State| !state.broken.sent_again),
+        Property::always(BARRIER, |_, state: &State| !state.broken.barrier),
+        Property::always(CLOSED, |_, state: &State| !state.broken.closed),
         Property::always(CHARGED, |_, state: &State| {
             let charges = state.database.lanes.iter().map(|lane| lane.crashes);
             !state.broken.charged && charges.max() <= Some(state.happened.kills)

@@ -83,6 +83,26 @@ pub enum Mutation {
     RequeueInsertsNoToken,
     /// The successor of a requeued dead letter does not wait for the settlement of that.
     SuccessorBeforeLetter,
+    // acknowledgements
+    /// The cursor passes what was sent.
+    SentCountsAsAcknowledged,
+    /// A lane that waits for an acknowledgement has no token.
+    WaitInsertsNoToken,
+    /// An acknowledgement inserts no token.
+    AckInsertsNoToken,
+    /// It is marked that a message was sent, and then it is sent.
+    MarkedBeforeSent,
+    // lanekeeper.close_session, lanekeeper.interrupt
+    /// An append that waited for a close does not look whether the session is closed.
+    CloseNotSeen,
+    /// What is passed has no outcome.
+    PassedWithoutOutcome,
+    /// A lane that is passed keeps its version.
+    ClosedLaneKeepsItsVersion,
+    /// A lane that is passed gets no token.
+    PassedLaneNotWoken,
+    /// What waits before a barrier is passed while a delivery is under way.
+    BarrierDoesNotWait,
     // lanekeeper.take_over
     /// Survivors insert no tokens.
     NoTokenAtTakeover,
@@ -134,6 +154,8 @@ pub struct Scenario {
     /// Idle workers sleep, and are woken by the doorbell, timers and polls. Otherwise they may look
     /// at any time, which is the same and more.
     pub doorbell: bool,
+    /// Subscriptions require acknowledgements.
+    pub acks: bool,
     /// Scans start at a scan start.
     pub bounds: bool,
     /// Statements that a lock makes equal to one step are steps of their own.
@@ -154,6 +176,7 @@ impl Scenario {
             gives_up: true,
             trust: Trust::Kept,
             doorbell: false,
+            acks: false,
             bounds: false,
             fine: false,
             mutations: Vec::new(),

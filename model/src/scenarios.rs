@@ -46,6 +46,14 @@ pub fn small() -> Vec<Named> {
         doorbell,
         bounds,
         trust_broken,
+        acknowledged,
+        acknowledged_and_killed,
+        closed,
+        closed_and_killed,
+        interrupted,
+        interrupted_and_killed,
+        held_back,
+        acknowledged_and_interrupted,
     ]
 }
 
@@ -204,6 +212,84 @@ pub fn trust_broken() -> Scenario {
     Scenario::new(&[committed(&[0, 0])]).with(|it| {
         it.budget.cuts = 1;
         it.trust = Trust::Broken;
+        it.rollbacks = false;
+    })
+}
+
+/// Messages that are sent, acknowledged in time and late.
+pub fn acknowledged() -> Scenario {
+    Scenario::new(&[committed(&[0, 0]), committed(&[1])]).with(|it| {
+        it.acks = true;
+        it.budget.time_outs = 2;
+        it.budget.yields = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// A death between a send and its mark, and at any other moment.
+pub fn acknowledged_and_killed() -> Scenario {
+    Scenario::new(&[committed(&[0, 0])]).with(|it| {
+        it.acks = true;
+        it.budget.time_outs = 1;
+        it.budget.kills = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// A session that is closed while it is appended to and delivered.
+pub fn closed() -> Scenario {
+    Scenario::new(&[committed(&[0, 0]), committed(&[0])]).with(|it| {
+        it.budget.closes = 1;
+        it.budget.failures = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// The same, and a death at any moment around it.
+pub fn closed_and_killed() -> Scenario {
+    Scenario::new(&[committed(&[0, 0])]).with(|it| {
+        it.budget.closes = 1;
+        it.budget.kills = 1;
+        it.budget.failures = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// An interrupt while the session is appended to and delivered.
+pub fn interrupted() -> Scenario {
+    Scenario::new(&[committed(&[0])]).one_session().with(|it| {
+        it.budget.interrupts = 1;
+        it.budget.failures = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// The same, and a death at any moment around it.
+pub fn interrupted_and_killed() -> Scenario {
+    Scenario::new(&[committed(&[0, 0])]).with(|it| {
+        it.budget.interrupts = 1;
+        it.budget.kills = 1;
+        it.budget.failures = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// A barrier: the delivery that is under way ends by itself.
+pub fn held_back() -> Scenario {
+    Scenario::new(&[committed(&[0]), committed(&[0])]).with(|it| {
+        it.budget.barriers = 1;
+        it.budget.releases = 1;
+        it.budget.kills = 1;
+        it.rollbacks = false;
+    })
+}
+
+/// An interrupt while a message waits for its acknowledgement.
+pub fn acknowledged_and_interrupted() -> Scenario {
+    Scenario::new(&[committed(&[0, 0])]).with(|it| {
+        it.acks = true;
+        it.budget.interrupts = 1;
+        it.budget.time_outs = 1;
         it.rollbacks = false;
     })
 }

@@ -4,6 +4,7 @@
 //! `src/postgres/sql/unlock.sql`. One
 //! settlement may carry many lanes; here each goes alone, in any order.
 
+use crate::ack;
 use crate::claim::fetch;
 use crate::lane::{has_lock, has_session};
 use crate::letter::{self, Done};
@@ -30,7 +31,8 @@ fn write(scenario: &Scenario, state: &mut State, w: usize, lane: usize) -> bool 
     let row = &mut state.database.lanes[lane];
     if !hit {
         // Trust that is broken, or a connection that is gone, explains a miss.
-        state.broken.robbed |= own;
+        let passed = state.happened.passed & bit(lane) != 0;
+        state.broken.robbed |= own && !passed;
         return false;
     }
     state.broken.lockless |= !own;
@@ -45,6 +47,7 @@ fn write(scenario: &Scenario, state: &mut State, w: usize, lane: usize) -> bool 
         row.crashes = 0;
         row.waiting = hold.wish == Wish::Retry;
         row.parked = hold.wish == Wish::Park;
+        ack::settle(row, hold);
     }
     row.outcomes |= hold.outcomes;
     if hold.outcomes != 0 && scenario.budget.requeues > 0 {
@@ -167,6 +170,10 @@ pub fn settle(scenario: &Scenario, state: &mut State, w: usize, lane: usize) {
                 replace(state, w, lane, Due::Retry);
                 // The connection scans again when the retry is due, only for a head that failed.
                 state.workers[w].timer |= changed;
+            }
+            Wish::Await => {
+                state.delete_token(lane, hold.token);
+                ack::awaited(scenario, state, lane, &hold);
             }
             Wish::Park | Wish::Discard => state.delete_token(lane, hold.token),
             Wish::Release if hold.marked && !scenario.lacks(Mutation::ReleaseKeepsMark) => {

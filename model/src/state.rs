@@ -31,6 +31,8 @@ pub enum Due {
     Retry,
     /// At the lock time-out: the token of a marked lane.
     TimeOut,
+    /// When an acknowledgement is late.
+    Wait,
 }
 
 /// A row of `ready`.
@@ -53,6 +55,16 @@ pub struct Lane {
     /// Rows of `outcome`: seqs as bits.
     pub outcomes: u8,
     pub letter: Letter,
+    /// The event that was sent and is not acknowledged; 0: none.
+    pub sent: u8,
+    /// `ack_due_at` has passed.
+    pub waited: bool,
+    /// Acknowledged rows of `sent`: seqs as bits.
+    pub acked: u8,
+    /// A row of `closing_lane`: events up to this seq are to be passed; 0: none.
+    pub closing: u8,
+    /// Whether the delivery that is under way is cancelled for that.
+    pub cuts: bool,
     pub tokens: [Token; TOKENS],
     /// There were more tokens than places.
     pub overflowed: bool,
@@ -106,6 +118,8 @@ impl Log {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Database {
     pub log: [Log; SESSIONS],
+    /// Closed sessions as bits.
+    pub closed: u8,
     pub lanes: [Lane; LANES],
     pub connections: [[Connection; 2]; WORKERS],
 }
@@ -157,6 +171,7 @@ pub enum Wish {
     Park,
     Discard,
     Release,
+    Await,
 }
 
 /// A lane that a worker holds, as the worker sees it.
@@ -183,6 +198,14 @@ pub struct Hold {
     pub after: Option<u8>,
     /// What became of it, where that is not settled.
     pub done: Done,
+    /// The event that was sent and is not acknowledged.
+    pub sent: u8,
+    /// Its acknowledgement is late.
+    pub waited: bool,
+    /// It is marked and not sent (mutations only).
+    pub unsent: bool,
+    /// Acknowledged seqs as bits, as they were when events were fetched.
+    pub acked: u8,
     /// Within `settle`: the append lock was got.
     pub locked: bool,
     /// Within `settle`: nothing is newer than the cursor.
@@ -310,6 +333,12 @@ pub struct Broken {
     pub outcome_lost: bool,
     /// A crash was charged that no worker died of.
     pub charged: bool,
+    /// A message was sent again before its acknowledgement was late, although nothing had failed.
+    pub sent_again: bool,
+    /// A barrier superseded what its destination had accepted before.
+    pub barrier: bool,
+    /// An event was appended to a closed session.
+    pub closed: bool,
 }
 
 /// What may still happen to the system.
@@ -327,6 +356,10 @@ pub struct Budget {
     pub yields: u8,
     pub operations: u8,
     pub requeues: u8,
+    pub time_outs: u8,
+    pub closes: u8,
+    pub interrupts: u8,
+    pub barriers: u8,
 }
 
 /// What happened already that excuses something.
@@ -334,6 +367,10 @@ pub struct Budget {
 pub struct Happened {
     pub fault: bool,
     pub kills: u8,
+    /// Lanes, as bits, in which an acknowledgement was late.
+    pub timed_out: u8,
+    /// Lanes, as bits, whose events were passed by a close or an interrupt.
+    pub passed: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

@@ -160,6 +160,32 @@ pub enum Step {
     Operate(usize, Action),
     /// `lanekeeper.requeue_dead_letters`.
     Requeue(usize, Place),
+    /// `lanekeeper.close_session`.
+    Close(usize),
+    /// `lanekeeper.interrupt`.
+    Interrupt(usize),
+    /// The same without cancelling what is under way.
+    Barrier(usize),
+    /// `lanekeeper.finish_closing` of a lane that was held then.
+    FinishClosing(usize),
+    /// `Runner::give_way`: the worker hears of it, and drops the delivery.
+    Cancel(usize, usize),
+    /// `Runner::let_go`: before a barrier.
+    LetGo(usize, usize),
+
+    // ── Acknowledgements ─────────────────────────────────────────────────────────────────────────
+    /// `Runner::send_once`.
+    Send(usize, usize),
+    /// `Progress::pass`, of an event that is acknowledged.
+    PassAcked(usize, usize),
+    /// `Progress::time_out`.
+    SendAgain(usize, usize),
+    /// `Stop::awaits`.
+    Await(usize, usize),
+    /// `lanekeeper.ack_many`, of the first message that its consumer has.
+    Acknowledge(usize),
+    /// The acknowledgement is late.
+    WaitOver(usize),
 }
 
 impl Step {
@@ -189,6 +215,10 @@ impl Step {
                 | Self::FailOver
                 | Self::Operate(..)
                 | Self::Requeue(..)
+                | Self::Close(_)
+                | Self::Interrupt(_)
+                | Self::Barrier(_)
+                | Self::WaitOver(_)
         )
     }
 
@@ -200,7 +230,11 @@ impl Step {
     /// Whether it is progress of this lane's backoff or deliveries, which no other may wait for.
     pub fn is_of(&self, lane: usize) -> bool {
         match self {
-            Self::RetryDue(of) | Self::TimeOutDue(of) | Self::Deliver(_, of, _) => *of == lane,
+            Self::RetryDue(of)
+            | Self::TimeOutDue(of)
+            | Self::Deliver(_, of, _)
+            | Self::Send(_, of)
+            | Self::Acknowledge(of) => *of == lane,
             _ => false,
         }
     }

@@ -116,6 +116,46 @@ fn while_an_exhausted_event_is_flushed_before_its_successor_a_failover_keeps_its
     holds(scenarios::exhausted_and_failed_over());
 }
 
+#[test]
+fn while_messages_wait_for_acknowledgements_that_may_be_late() {
+    holds(scenarios::acknowledged());
+}
+
+#[test]
+fn while_a_worker_is_killed_between_a_send_and_its_mark() {
+    holds(scenarios::acknowledged_and_killed());
+}
+
+#[test]
+fn while_a_session_is_closed() {
+    holds(scenarios::closed());
+}
+
+#[test]
+fn while_a_session_is_closed_and_a_worker_killed() {
+    holds(scenarios::closed_and_killed());
+}
+
+#[test]
+fn while_a_session_is_interrupted() {
+    holds(scenarios::interrupted());
+}
+
+#[test]
+fn while_a_session_is_interrupted_and_a_worker_killed() {
+    holds(scenarios::interrupted_and_killed());
+}
+
+#[test]
+fn while_a_barrier_waits_for_a_delivery() {
+    holds(scenarios::held_back());
+}
+
+#[test]
+fn while_a_session_is_interrupted_that_waits_for_an_acknowledgement() {
+    holds(scenarios::acknowledged_and_interrupted());
+}
+
 /// Two checkers, one of them not ours, see the same system.
 #[test]
 fn while_stateright_looks_too() {

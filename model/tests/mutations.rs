@@ -370,3 +370,76 @@ fn and_its_event_may_be_accepted_behind_its_successor() {
     let scenario = scenarios::exhausted_and_failed_over();
     breaks(scenario, Mutation::OutcomesAreNotFlushed, IN_ORDER);
 }
+
+#[test]
+fn a_message_that_counts_as_acknowledged_when_it_is_sent_is_lost() {
+    breaks(
+        scenarios::acknowledged(),
+        Mutation::SentCountsAsAcknowledged,
+        CURSOR,
+    );
+}
+
+#[test]
+fn a_lane_that_waits_without_a_token_is_forgotten() {
+    breaks(
+        scenarios::acknowledged(),
+        Mutation::WaitInsertsNoToken,
+        HAS_TOKEN,
+    );
+}
+
+#[test]
+fn an_acknowledgement_without_a_token_waits_for_the_time_out() {
+    strands(
+        scenarios::acknowledged(),
+        Mutation::AckInsertsNoToken,
+        Goal::Delivered(0),
+    );
+}
+
+#[test]
+fn a_message_that_is_marked_before_it_is_sent_is_not_sent_after_a_crash() {
+    strands(
+        scenarios::acknowledged_and_killed(),
+        Mutation::MarkedBeforeSent,
+        Goal::Delivered(0),
+    );
+}
+
+#[test]
+fn an_append_that_does_not_see_the_close_is_taken() {
+    breaks(scenarios::closed(), Mutation::CloseNotSeen, CLOSED);
+}
+
+#[test]
+fn a_close_without_outcomes_loses_events() {
+    breaks(scenarios::closed(), Mutation::PassedWithoutOutcome, CURSOR);
+}
+
+#[test]
+fn a_closed_lane_that_keeps_its_version_goes_back() {
+    breaks(
+        scenarios::closed(),
+        Mutation::ClosedLaneKeepsItsVersion,
+        NO_REVERT,
+    );
+}
+
+#[test]
+fn an_interrupt_that_wakes_nobody_forgets_a_lane_whose_wait_it_ended() {
+    breaks(
+        scenarios::acknowledged_and_interrupted(),
+        Mutation::PassedLaneNotWoken,
+        HAS_TOKEN,
+    );
+}
+
+#[test]
+fn a_barrier_that_does_not_wait_supersedes_what_was_accepted() {
+    breaks(
+        scenarios::held_back(),
+        Mutation::BarrierDoesNotWait,
+        BARRIER,
+    );
+}

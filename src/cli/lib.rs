@@ -7,6 +7,7 @@ pub mod ack;
 pub mod apply;
 pub mod bench;
 pub mod breaker;
+pub mod cancel;
 pub mod completions;
 pub mod config;
 mod connection;
@@ -93,6 +94,7 @@ enum OtherCommand {
     // By far the largest.
     Bench(Box<bench::Args>),
     Breaker(breaker::Args),
+    Cancel(cancel::Args),
     Config(config::Args),
     Dead(dead::Args),
     Demo(demo::Args),
@@ -132,6 +134,7 @@ impl OtherCommand {
             Self::Apply(args) => apply::run(args, config).await,
             Self::Bench(args) => bench::run(*args, config, telemetry).await,
             Self::Breaker(args) => breaker::run(args, config).await,
+            Self::Cancel(args) => cancel::run(args, config).await,
             Self::Config(args) => config::run(args, config).await,
             Self::Dead(args) => dead::run(args, config).await,
             Self::Demo(args) => demo::run(args, config).await,

@@ -11,6 +11,7 @@ use serde::Serialize;
 mod attach;
 mod bind;
 mod close;
+mod interrupt;
 mod registry;
 mod send;
 
@@ -19,7 +20,7 @@ use super::lane::{self, Change, ReasonArgs};
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
 
-/// Look at sessions; pause, resume, close or bind one, or send it a message
+/// Look at sessions; pause, resume, close, interrupt or bind one, or send it a message
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -38,6 +39,7 @@ enum Command {
     Attach(attach::AttachArgs),
     // By far the largest.
     Send(Box<send::SendArgs>),
+    Interrupt(interrupt::InterruptArgs),
 }
 
 /// List sessions, the newest first
@@ -131,6 +133,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Command::Bind(args) => bind::bind(args, config).await,
         Command::Attach(args) => attach::attach(args).await,
         Command::Send(args) => send::send(*args, config).await,
+        Command::Interrupt(args) => interrupt::run(args, config).await,
     }
 }
 

@@ -229,6 +229,7 @@ impl Serving {
             .merge(http::acks::router(Arc::clone(&desk)))
             .merge(http::documents::router(Arc::clone(&desk)))
             .merge(http::inbound::router(Arc::clone(&desk)))
+            .merge(http::interrupts::router(Arc::clone(&desk)))
             .merge(http::sessions::router(Arc::clone(&desk)))
             .merge(http::live::router(Arc::clone(&live)));
         if config.dashboard.mode != DashboardMode::Off {

@@ -314,7 +314,7 @@ impl Access {
     }
 }
 
-fn forbidden(grant: &Grant, scope: Scope, on: &str) -> Problem {
+pub(super) fn forbidden(grant: &Grant, scope: Scope, on: &str) -> Problem {
     let detail = format!(
         "the access token {:?} may not {} on {on}: nothing was done",
         grant.name,

@@ -13,6 +13,7 @@ pub mod documents;
 pub mod events;
 pub mod health;
 pub mod inbound;
+pub mod interrupts;
 pub mod listener;
 pub mod live;
 pub mod metrics;

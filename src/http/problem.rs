@@ -217,7 +217,7 @@ impl From<AppenderError> for Problem {
 }
 
 impl Problem {
-    pub(crate) fn of_append(error: &AppendError) -> Self {
+    pub fn of_append(error: &AppendError) -> Self {
         let advice = error.advice().map(str::to_owned);
         let of = match error {
             AppendError::UnknownStream(_) => of::UNKNOWN_STREAM,

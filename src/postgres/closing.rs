@@ -1,11 +1,12 @@
-//! Closes sessions, and finishes what a close leaves to workers.
+//! Closes sessions, and finishes what closes and interrupts leave to workers.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use super::StoreError;
 
-/// Where workers hear of a session that was closed while lanes of it were held.
+/// Where workers hear of a session that was closed or interrupted, or of an event that was cancelled, while lanes of it were
+/// held: `session_id seq reach`.
 pub const CLOSED: &str = "lanekeeper_closed";
 
 /// Closes a session: appends are refused, and what is not delivered expires; with `drain` it is delivered first. Returns
@@ -58,7 +59,7 @@ pub async fn reopen_session(
 /// What a call of [`finish`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Lanes that were held at the close, and whose events have expired now.
+    /// Lanes that were held then, and whose events are passed now.
     pub lanes: i64,
     /// Sessions that had delivered what was there, and are closed now.
     pub drained: i64,
@@ -66,21 +67,24 @@ pub struct Finished {
     pub unfinished: i64,
 }
 
-/// Ends what closes left, of one session or of all.
+/// Ends what closes and interrupts left: of one session or of all, or of one lane that the caller holds and delivers nothing of.
 ///
 /// # Errors
 /// Nothing was changed.
 pub async fn finish(
     client: &impl GenericClient,
     session_id: Option<i64>,
+    held_lane: Option<i64>,
 ) -> Result<Finished, StoreError> {
     let row = client
         .query_typed_one(
             include_str!("sql/finish_closing.sql"),
-            &[(&session_id, Type::INT8)],
+            &[(&session_id, Type::INT8), (&held_lane, Type::INT8)],
         )
         .await
-        .map_err(StoreError::on("finishing the close of a session"))?;
+        .map_err(StoreError::on(
+            "finishing the close or interrupt of a session",
+        ))?;
     Ok(Finished {
         lanes: row.get("lanes"),
         drained: row.get("drained"),

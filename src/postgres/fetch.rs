@@ -3,12 +3,14 @@
 
 mod arrival;
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use jiff::civil::Date;
+use serde::de::IgnoredAny;
 use tokio::sync::OnceCell;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -23,6 +25,8 @@ const FETCHING: &str = "fetching events";
 const FILTERED: i32 = -1;
 /// The low bits of the first column hold the seq; the bits above hold the number of the position.
 const SEQ_BITS: u32 = 47;
+/// The header of an event that was cancelled.
+const CANCELLED: &str = "lanekeeper-cancelled";
 pub const FETCH: &str = include_str!("sql/fetch.sql");
 pub const PAYLOAD: &str = include_str!("sql/payload.sql");
 
@@ -81,6 +85,15 @@ impl FetchedEvent {
             headers: row.get(7),
         };
         (index, event)
+    }
+
+    /// Whether `lanekeeper.cancel` has marked it.
+    pub fn is_cancelled(&self) -> bool {
+        self.headers.as_deref().is_some_and(|headers| {
+            headers.contains(CANCELLED)
+                && serde_json::from_str::<HashMap<String, IgnoredAny>>(headers)
+                    .is_ok_and(|headers| headers.contains_key(CANCELLED))
+        })
     }
 
     /// The bytes of memory that it takes.

@@ -26,6 +26,7 @@ mod host;
 pub mod host_route;
 pub mod inbound;
 pub mod inspect;
+pub mod interrupt;
 pub mod lane_connection;
 pub mod limit_pause;
 pub mod log;

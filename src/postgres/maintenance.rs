@@ -232,14 +232,16 @@ pub struct Turn {
 }
 
 /// What is left to finish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// By an apply.
     pub changes: bool,
-    /// By the close of a session.
+    /// By the close or interrupt of a session.
     pub closes: bool,
     /// Sessions whose host may have changed.
     pub moves: bool,
+    /// What holders are to let go of, as notifications say it: for workers that heard none.
+    pub interruptions: Vec<String>,
 }
 
 /// Whether an apply, or the close of a session, left something to finish.
@@ -255,6 +257,7 @@ pub async fn change_pending(client: &Client) -> Result<Pending, StoreError> {
         changes: row.get("changes"),
         closes: row.get("closes"),
         moves: row.get("moves"),
+        interruptions: row.get("interruptions"),
     })
 }
 

@@ -67,6 +67,8 @@ pub enum OutcomeKind {
         to_seq: i64,
         error: String,
     },
+    /// Somebody cancelled it.
+    Cancelled,
     /// A requeued dead letter was accepted: its event counts as delivered.
     Redelivered {
         dead_id: i64,
@@ -88,6 +90,7 @@ impl OutcomeKind {
             Self::DeadLettered { .. } => "dead_lettered",
             Self::Dropped { .. } | Self::DroppedOldest { .. } => "dropped",
             Self::Expired { .. } => "expired",
+            Self::Cancelled => "cancelled",
             Self::Redelivered { .. } => "redelivered",
             Self::DeadLetteredAgain { .. } => "dead_lettered_again",
         }
@@ -499,6 +502,7 @@ impl OutcomeColumns {
                     | OutcomeKind::DroppedOldest { to_seq, error } => {
                         (Some(*to_seq), Some(storable(error)), 0, 0)
                     }
+                    OutcomeKind::Cancelled => (None, None, 0, 0),
                     OutcomeKind::Redelivered { dead_id } => (Some(*dead_id), None, 0, 0),
                     OutcomeKind::DeadLetteredAgain {
                         dead_id,

@@ -88,7 +88,8 @@ BEGIN
                 v_held := true;
                 INSERT INTO lanekeeper.closing_lane AS c (lane_id, session_id, seq, day, reason)
                 VALUES (v_lane.lane_id, v_session.session_id, v_newest.seq, v_newest.day, v_reason)
-                ON CONFLICT (lane_id) DO UPDATE SET seq = excluded.seq, day = excluded.day, reason = excluded.reason;
+                ON CONFLICT (lane_id, seq, kind) DO UPDATE
+                SET day = excluded.day, reason = excluded.reason, finished_at = NULL;
                 -- As far as it is settled by now.
                 SELECT greatest(v_newest.seq - p.cursor, 0) AS expired, p.cursor + 1 AS first_seq INTO v_done
                 FROM lanekeeper.progress AS p WHERE p.lane_id = v_lane.lane_id
@@ -101,7 +102,7 @@ BEGIN
             END IF;
         END LOOP;
         IF v_held AND coalesce(current_setting('lanekeeper.notify', true), '') <> 'off' THEN
-            PERFORM pg_notify('lanekeeper_closed', v_session.session_id::text);
+            PERFORM pg_notify('lanekeeper_closed', format('%s %s through', v_session.session_id, v_newest.seq));
         END IF;
     END IF;
     PERFORM lanekeeper.publish_session(

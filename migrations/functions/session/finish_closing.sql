@@ -1,16 +1,22 @@
--- Ends what close_session() left: expires the lanes that were held then, and ends drained sessions. Of one session, or of
--- all. Returns how many lanes it expired, how many sessions had drained, and how many are still to be looked at again.
+-- Ends what close_session() and interrupt() left: passes what lanes had not settled that were held then, and ends drained
+-- sessions. Of one session, or of all; of one lane, for the caller that holds it and delivers nothing of it. Returns how many
+-- lanes it passed events of, how many sessions had drained, and how many are still to be looked at again.
 --
--- Workers call it when they hear of a close, before they cancel the delivery that is under way, and again at the poll
--- floor. Its transaction is short: a holder that settles meanwhile waits for it, finds another version, and settles
+-- Workers call it when they hear of a close or an interrupt, before they cancel the delivery that is under way, and again at
+-- the poll floor. Its transaction is short: a holder that settles meanwhile waits for it, finds another version, and settles
 -- nothing (I5). Where the session was reopened since, only what was there at the close expires. Each lane gets a ready
 -- entry, since its holder gives it back by one that may be due much later (I13).
 --
+-- Where the delivery under way is to end by itself (`cuts` is false), a lane that somebody holds waits for the next call, or
+-- for its holder's.
+--
 -- A lane whose progress somebody else keeps locked, such as an operator's open transaction, waits for the next call. Over
--- all sessions one process is at it at a time.
--- Index: closing_lane, session_draining, and those of expire_lane() and lane_head(). Rows: those of the lanes concerned.
+-- all sessions one process is at it at a time; it also forgets what was finished a minute ago.
+-- Index: closing_lane_by_session, closing_lane_unfinished, closing_lane_by_age, session_draining, and those of expire_lane()
+-- and lane_head(). Rows: those of the lanes concerned.
 CREATE OR REPLACE FUNCTION lanekeeper.finish_closing(
-    IN p_session_id bigint DEFAULT NULL, OUT lanes bigint, OUT drained bigint, OUT unfinished bigint
+    IN p_session_id bigint DEFAULT NULL, IN p_lane_id bigint DEFAULT NULL,
+    OUT lanes bigint, OUT drained bigint, OUT unfinished bigint
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 AS $$
@@ -23,15 +29,22 @@ BEGIN
         RETURN;
     END IF;
     FOR v_lane IN
-        SELECT c.lane_id, c.session_id, c.seq, c.day, c.reason FROM lanekeeper.closing_lane AS c
-        WHERE p_session_id IS NULL OR c.session_id = p_session_id
-        ORDER BY c.lane_id
+        SELECT c.lane_id, c.session_id, c.seq, c.day, c.kind, c.cuts, c.reason FROM lanekeeper.closing_lane AS c
+        WHERE c.finished_at IS NULL AND (p_session_id IS NULL OR c.session_id = p_session_id)
+          AND (p_lane_id IS NULL OR c.lane_id = p_lane_id)
+        ORDER BY c.lane_id, c.seq
     LOOP
+        IF NOT v_lane.cuts AND p_lane_id IS NULL AND NOT pg_try_advisory_xact_lock(lanekeeper.lane_lock(v_lane.lane_id)) THEN
+            unfinished := unfinished + 1;
+            CONTINUE;
+        END IF;
         BEGIN
             -- Of several callers the first does it; the others wait, so that they know that it is done.
-            DELETE FROM lanekeeper.closing_lane AS c WHERE c.lane_id = v_lane.lane_id AND c.seq = v_lane.seq;
+            UPDATE lanekeeper.closing_lane AS c SET finished_at = clock_timestamp()
+            WHERE c.lane_id = v_lane.lane_id AND c.seq = v_lane.seq AND c.kind = v_lane.kind AND c.finished_at IS NULL;
             IF FOUND THEN
-                PERFORM lanekeeper.expire_lane(v_lane.lane_id, v_lane.session_id, v_lane.seq, v_lane.day, v_lane.reason);
+                PERFORM lanekeeper.expire_lane(
+                    v_lane.lane_id, v_lane.session_id, v_lane.seq, v_lane.day, v_lane.reason, v_lane.kind);
                 INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
                 SELECT lanekeeper.entry_route(l.lane_id, l.route), 0, clock_timestamp(), l.lane_id
                 FROM lanekeeper.lane AS l WHERE l.lane_id = v_lane.lane_id;
@@ -41,11 +54,14 @@ BEGIN
             unfinished := unfinished + 1;
         END;
     END LOOP;
+    IF p_session_id IS NULL THEN
+        DELETE FROM lanekeeper.closing_lane AS c WHERE c.finished_at < clock_timestamp() - interval '1 minute';
+    END IF;
 
     FOR v_session IN
         SELECT s.session_id, s.name, t.name AS stream, s.closed_seq, s.close_reason
         FROM lanekeeper.session AS s JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
-        WHERE s.draining AND (p_session_id IS NULL OR s.session_id = p_session_id)
+        WHERE s.draining AND p_lane_id IS NULL AND (p_session_id IS NULL OR s.session_id = p_session_id)
         ORDER BY s.session_id
     LOOP
         IF pg_try_advisory_xact_lock(lanekeeper.append_lock(v_session.session_id)) AND NOT EXISTS (

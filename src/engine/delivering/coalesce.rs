@@ -51,6 +51,8 @@ pub enum Step {
     Deliver,
     /// The subscription's filter leaves it out: the cursor passes it.
     Filtered,
+    /// It was cancelled: the cursor passes it.
+    Cancelled,
     /// A newer event is delivered instead.
     Coalesced {
         replaced_by: i64,
@@ -62,10 +64,12 @@ pub fn plan(events: &[FetchedEvent], merging: Merging<'_>) -> Vec<Step> {
     let mut steps: Vec<Step> = events
         .iter()
         .map(|event| {
-            if event.matched {
-                Step::Deliver
-            } else {
+            if !event.matched {
                 Step::Filtered
+            } else if event.is_cancelled() {
+                Step::Cancelled
+            } else {
+                Step::Deliver
             }
         })
         .collect();
@@ -84,7 +88,8 @@ pub fn plan(events: &[FetchedEvent], merging: Merging<'_>) -> Vec<Step> {
             };
             let roles: Vec<Option<Role>> = events
                 .iter()
-                .map(|event| event.matched.then(|| role(event)))
+                .zip(&steps)
+                .map(|(event, step)| (*step == Step::Deliver).then(|| role(event)))
                 .collect();
             merge_messages(&mut steps, events, &roles);
         }

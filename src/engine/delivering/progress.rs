@@ -357,6 +357,13 @@ impl Progress {
         true
     }
 
+    /// The cursor passes the head, because it was cancelled.
+    pub fn cancel(&mut self, seq: i64, day: Date) {
+        let kind = OutcomeKind::Cancelled;
+        self.outcomes.push(Outcome { seq, kind });
+        self.pass(seq, day);
+    }
+
     /// Applies the destination's verdict on the head. `random` is from 0 to 1, for jitter.
     pub fn judge(
         &mut self,

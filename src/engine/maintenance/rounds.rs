@@ -269,7 +269,10 @@ pub async fn finish(shared: Arc<Shared>, pending: Pending) {
     if pending.closes
         && let Some(client) = connection(&shared).await
     {
-        warn_of("closed sessions", finish_closes(&client).await);
+        warn_of(
+            "closed and interrupted sessions",
+            finish_closes(&client, &shared).await,
+        );
     }
     if pending.moves {
         warn_of("sessions of other hosts", finish_moving(&shared).await);
@@ -279,10 +282,13 @@ pub async fn finish(shared: Arc<Shared>, pending: Pending) {
     }
 }
 
-async fn finish_closes(client: &Object) -> Result<(), StoreError> {
-    let finished = closing::finish(&***client, None).await?;
+async fn finish_closes(client: &Object, shared: &Shared) -> Result<(), StoreError> {
+    let finished = closing::finish(&***client, None, None).await?;
     if finished.lanes > 0 || finished.drained > 0 {
-        tracing::info!(?finished, "closes of sessions finished");
+        tracing::info!(?finished, "closes and interrupts of sessions finished");
+        // Whoever is not notified has their deliveries cancelled only now that they are finished.
+        let pending = maintenance::change_pending(client).await?;
+        shared.waking.interruptions.read(&pending.interruptions);
     }
     Ok(())
 }

@@ -191,6 +191,7 @@ async fn control(
         if changes_at <= now && finishing.as_ref().is_none_or(JoinHandle::is_finished) {
             changes_at = now + shared.settings.poll_floor;
             let pending = timeout(ANSWER_WITHIN, maintenance::change_pending(client)).await??;
+            shared.waking.interruptions.read(&pending.interruptions);
             if pending.changes || pending.closes || pending.moves {
                 finishing = Some(tokio::spawn(rounds::finish(Arc::clone(shared), pending)));
             }

@@ -1,8 +1,8 @@
 //! The listening connection (I8). A notification means "scan" and is a hint: without any, scans at the poll floor
 //! find everything. [`super::doorbell`] decides when producers notify.
 //!
-//! Operator requests and closed sessions arrive on channels of their own ([`super::operator_request`],
-//! [`super::closings`]).
+//! Operator requests, and sessions that were closed or interrupted, arrive on channels of their own
+//! ([`super::operator_request`], [`super::interruptions`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use lanekeeper_postgres::{closing, lane_connection, operate};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
+use super::interruptions::{Interruption, Reach};
 use crate::shared::Shared;
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// How long the listening connection may be silent before it is checked.
 const LISTEN_CHECK: Duration = Duration::from_secs(5);
-/// How long finishing a close may take; a later round does it otherwise.
+/// How long finishing a close or an interrupt may take; a later round does it otherwise.
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
 
 /// Wakes connections at each notification, until the worker stops.
@@ -60,8 +61,8 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
                 Some(Ok(AsyncMessage::Notification(notification)))
                     if notification.channel() == closing::CLOSED =>
                 {
-                    if let Ok(session_id) = notification.payload().parse() {
-                        tokio::spawn(finish_close(Arc::clone(&heard), session_id));
+                    if let Ok(interruption) = notification.payload().parse() {
+                        interrupted(&heard, interruption);
                     }
                 }
                 Some(Ok(AsyncMessage::Notification(_))) => {
@@ -102,11 +103,36 @@ async fn listen_once(shared: &Arc<Shared>) -> Result<(), tokio_postgres::Error> 
     }
 }
 
-/// This session was closed while lanes of it were held: what is left of it expires, and then deliveries are cancelled.
-async fn finish_close(shared: Arc<Shared>, session_id: i64) {
+/// A session was closed or interrupted, or an event of it cancelled, while lanes of it were held.
+fn interrupted(shared: &Arc<Shared>, interruption: Interruption) {
+    let Interruption {
+        session_id, reach, ..
+    } = interruption;
+    match reach {
+        // What is left of it is passed, and then deliveries are cancelled.
+        Reach::Through => {
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move {
+                if finish(&shared, session_id).await {
+                    shared.waking.interruptions.add(interruption);
+                }
+            });
+        }
+        // Who delivers for the session does that when the delivery has ended; here it is done where nobody does.
+        Reach::Behind => {
+            shared.waking.interruptions.add(interruption);
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move { finish(&shared, session_id).await });
+        }
+        Reach::Only => shared.waking.interruptions.add(interruption),
+    }
+}
+
+/// Passes what a close or an interrupt left of this session. Returns whether that could be asked for.
+async fn finish(shared: &Shared, session_id: i64) -> bool {
     let finishing = timeout(FINISH_WITHIN, async {
         let client = shared.pool.get().await?;
-        let finished = closing::finish(&**client, Some(session_id)).await?;
+        let finished = closing::finish(&**client, Some(session_id), None).await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(finished)
     });
     match finishing.await.unwrap_or_else(|silent| Err(silent.into())) {
@@ -115,15 +141,18 @@ async fn finish_close(shared: Arc<Shared>, session_id: i64) {
                 tracing::info!(
                     session_id,
                     lanes = finished.lanes,
-                    "a closed session's events expired"
+                    "passed what was left of a closed or interrupted session"
                 );
             }
-            shared.waking.closings.add(session_id);
+            true
         }
-        Err(error) => tracing::warn!(
-            session_id,
-            error = &*error,
-            "the close of a session could not be finished; it is tried again"
-        ),
+        Err(error) => {
+            tracing::warn!(
+                session_id,
+                error = &*error,
+                "the close or interrupt of a session could not be finished; it is tried again"
+            );
+            false
+        }
     }
 }

@@ -21,6 +21,7 @@
 //! |---|---|
 //! | [`idle`] | whether the worker is idle, and how long it must be quiet before it queues for the doorbell |
 //! | [`doorbell`] | queues for the doorbell, holds it, gives it up |
+//! | [`interruptions`] | sessions that were closed or interrupted, and cancelled events |
 //! | [`listener`] | hears notifications and operator requests |
 //! | [`operator_request`] | lanes that operators are about to change |
 //! | [`signal`] | a flag that is set once: the worker stops |
@@ -49,17 +50,17 @@
 //! | a worker is frozen with the doorbell | a peer ends its connections |
 //! | the doorbell connection does not answer | the worker ends its backend and opens another |
 
-pub mod closings;
 pub mod doorbell;
 pub mod idle;
+pub mod interruptions;
 pub mod listener;
 pub mod operator_request;
 pub mod signal;
 
 use tokio::sync::Notify;
 
-use self::closings::Closings;
 use self::idle::Idle;
+use self::interruptions::Interruptions;
 use self::operator_request::OperatorRequests;
 
 /// What wakes the connections of one worker.
@@ -71,7 +72,7 @@ pub struct Waking {
     pub handler_connections: Notify,
     pub idle: Idle,
     pub operator_requests: OperatorRequests,
-    pub closings: Closings,
+    pub interruptions: Interruptions,
 }
 
 impl Waking {

@@ -5,6 +5,7 @@ mod acks;
 mod bodies;
 mod commands;
 mod full;
+mod interrupts;
 mod produce;
 mod sessions;
 pub(crate) mod site;

@@ -5,6 +5,7 @@ mod closing;
 mod demo;
 mod doctor;
 mod enqueue;
+mod interrupting;
 mod listen;
 mod operate;
 mod secret;

@@ -259,7 +259,7 @@ async fn a_close_cancels_the_delivery_that_is_under_way_and_delivers_nothing_aft
     assert_eq!(of_s1.count(), 1, "the head was tried once");
     assert_eq!(states(&bed, "out").await, all(3, "expired"));
     assert_eq!(
-        bed.count("SELECT count(*) FROM lanekeeper.closing_lane")
+        bed.count("SELECT count(*) FROM lanekeeper.closing_lane WHERE finished_at IS NULL")
             .await,
         0
     );
@@ -273,18 +273,23 @@ async fn a_close_cancels_the_delivery_that_is_under_way_and_delivers_nothing_aft
 async fn without_a_notification_the_holders_settlement_is_refused_and_the_rest_is_not_delivered() {
     let bed = Bed::new().await;
     bed.fake.hold("s1");
-    let worker = bed.worker().await;
+    // Its rounds would cancel the delivery: another process does what is left of the close.
+    let never = WorkerSettings {
+        poll_floor: Duration::from_secs(3600),
+        ..WorkerSettings::default()
+    };
+    let worker = bed.worker_with(never).await;
     bed.enqueue_bulk(1, 3).await;
     bed.fake.wait_until(|seen| seen.running == 1).await;
+    let closer = bed.db.connect().await;
     let quiet = "SET lanekeeper.notify = off";
-    bed.client.batch_execute(quiet).await.unwrap();
-    assert_eq!(close(&bed.client, false).await, 3);
+    closer.batch_execute(quiet).await.unwrap();
+    assert_eq!(close(&closer, false).await, 3);
+    let finished = closing::finish(&bed.client, None, None).await.unwrap();
+    assert_eq!((finished.lanes, finished.unfinished), (1, 0));
     let expired =
         "SELECT count(*) FROM lanekeeper.outcome WHERE kind = 'expired' AND seq = 1 AND to_seq = 3";
-    wait_until(LIMIT, "a round expires it", async || {
-        bed.count(expired).await == 1
-    })
-    .await;
+    assert_eq!(bed.count(expired).await, 1);
     bed.fake.release("s1");
     bed.drained().await;
     // What was under way was accepted, and is not settled: its outcome stands.
@@ -312,7 +317,7 @@ async fn a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once
         .await
         .unwrap();
     assert_eq!(bed.enqueue("s1", "step").await, 3);
-    let closing = "SELECT count(*) FROM lanekeeper.closing_lane";
+    let closing = "SELECT count(*) FROM lanekeeper.closing_lane WHERE finished_at IS NULL";
     wait_until(LIMIT, "the close is finished", async || {
         bed.count(closing).await == 0
     })
@@ -328,7 +333,9 @@ async fn a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once
         },
     )
     .await;
-    assert_eq!(bed.accepted()["s1"], [1, 3]);
+    // The delivery that was under way was cancelled, or ended before that.
+    let accepted = bed.accepted().remove("s1").unwrap();
+    assert!(accepted == [3] || accepted == [1, 3], "{accepted:?}");
     worker.stop().await;
 }
 
@@ -352,7 +359,7 @@ async fn a_holder_settles_while_the_close_of_its_session_is_not_committed() {
     open.commit().await.unwrap();
     bed.drained().await;
     wait_until(LIMIT, "the close is finished", async || {
-        bed.count("SELECT count(*) FROM lanekeeper.closing_lane")
+        bed.count("SELECT count(*) FROM lanekeeper.closing_lane WHERE finished_at IS NULL")
             .await
             == 0
     })
@@ -615,7 +622,7 @@ async fn whatever_closes_and_reopens_meanwhile_each_event_is_delivered_or_expire
     closing.await.unwrap();
     bed.drained().await;
     wait_until(LIMIT, "closes are finished", async || {
-        bed.count("SELECT count(*) FROM lanekeeper.closing_lane")
+        bed.count("SELECT count(*) FROM lanekeeper.closing_lane WHERE finished_at IS NULL")
             .await
             == 0
     })

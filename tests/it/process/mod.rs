@@ -11,5 +11,7 @@ mod lifecycle;
 mod reported;
 mod restart;
 pub mod rolling;
+#[cfg(feature = "crash-points")]
+mod sent;
 mod stopped;
 mod stopped_backends;

@@ -10,11 +10,13 @@ use crate::document::{blocks, repository, section};
 use crate::support::TestDb;
 
 /// What an operator calls. A row of `operation` records each call that concerns a lane, a session or a subscription.
-const OPERATOR_FUNCTIONS: [&str; 8] = [
+const OPERATOR_FUNCTIONS: [&str; 10] = [
     "bind_session",
+    "cancel",
     "change_lane",
     "close_session",
     "drop_dead_letter",
+    "interrupt",
     "pause_subscription",
     "reopen_session",
     "requeue_dead_letters",
@@ -151,9 +153,9 @@ async fn the_page_of_the_sql_is_what_the_schema_has() {
         text.push_str(&function(&client, &name).await);
     }
     text.push_str(
-        "\n## Functions for operators\n\nThe commands `lane`, `session`, `subscription` and `dead` call them. They \
-         need the role that owns the schema; `close_session` and `reopen_session` only EXECUTE, which a producer's role may be \
-         granted.\n",
+        "\n## Functions for operators\n\nThe commands `lane`, `session`, `subscription`, `dead` and `cancel` call them. They \
+         need the role that owns the schema; `close_session`, `reopen_session`, `interrupt` and `cancel` only EXECUTE, which a \
+         producer's role may be granted.\n",
     );
     for name in OPERATOR_FUNCTIONS {
         text.push_str(&function(&client, name).await);

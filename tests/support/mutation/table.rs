@@ -231,8 +231,8 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "expire_lane",
             &[(
-                "VALUES (p_lane_id, first_seq, nullif(p_seq, first_seq), 'expired', p_reason)",
-                "SELECT p_lane_id, first_seq, nullif(p_seq, first_seq), 'expired', p_reason WHERE false",
+                "VALUES (p_lane_id, first_seq, nullif(p_seq, first_seq), p_kind, p_reason)",
+                "SELECT p_lane_id, first_seq, nullif(p_seq, first_seq), p_kind, p_reason WHERE false",
             )],
         ),
         test: "engine::closing::a_closed_session_takes_no_event_and_what_is_left_of_it_expires",
@@ -304,6 +304,47 @@ pub const ROWS: &[Row] = &[
         test: "engine::acknowledging::an_event_that_is_not_acknowledged_is_sent_again_and_is_dead_lettered_in_the_end",
     },
     Row {
+        name: "RepeatedInterrupt",
+        invariant: 4,
+        without: "a repeated interrupt supersedes nothing",
+        change: Sql(
+            "interrupt",
+            &[(
+                "IF duplicate OR seq = 1 THEN",
+                "IF seq = 1 THEN",
+            )],
+        ),
+        test: "engine::interrupting::a_repeated_interrupt_does_nothing_twice",
+    },
+    Row {
+        name: "CancelledWithoutMark",
+        invariant: 4,
+        without: "a cancelled event is marked: whoever fetches it passes it",
+        change: Sql(
+            "cancel",
+            &[(
+                "AND NOT lanekeeper.is_cancelled(e.headers);",
+                "AND false;",
+            )],
+        ),
+        test: "engine::cancelling::a_waiting_message_is_passed_with_its_outcome_when_its_turn_comes",
+    },
+    Row {
+        name: "InterruptUnparks",
+        invariant: 4,
+        without: "a parked lane stays parked, whatever interrupts its session",
+        change: Sql(
+            "expire_lane",
+            &[(
+                "IF p_kind = 'expired' THEN
+        v_progress.parked_at",
+                "IF true THEN
+        v_progress.parked_at",
+            )],
+        ),
+        test: "engine::interrupting::an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked",
+    },
+    Row {
         name: "ClosedLaneKeepsItsVersion",
         invariant: 5,
         without: "a holder settles nothing of a lane that was closed under it",
@@ -312,6 +353,32 @@ pub const ROWS: &[Row] = &[
             &[("SET version = p.version + 16, step = 0,", "SET version = p.version, step = p.step,")],
         ),
         test: "engine::closing::without_a_notification_the_holders_settlement_is_refused_and_the_rest_is_not_delivered",
+    },
+    Row {
+        name: "InterruptTakesHeldLanes",
+        invariant: 5,
+        without: "an interrupt leaves held lanes to workers: its transaction may stay open",
+        change: Sql(
+            "interrupt",
+            &[(
+                "NOT v_is_holder AND pg_try_advisory_xact_lock(lanekeeper.lane_lock(l.lane_id)) AS locked",
+                "true AS locked",
+            )],
+        ),
+        test: "engine::interrupting::a_holder_settles_while_the_interrupt_of_its_session_is_not_committed",
+    },
+    Row {
+        name: "BarrierCutsIn",
+        invariant: 5,
+        without: "what waits before a barrier is passed when its holder has let go",
+        change: Sql(
+            "finish_closing",
+            &[(
+                "IF NOT v_lane.cuts AND p_lane_id IS NULL AND",
+                "IF false AND",
+            )],
+        ),
+        test: "engine::interrupting::a_barrier_lets_the_delivery_end_that_is_under_way_and_is_the_next_event",
     },
     Row {
         name: "SettledWithoutCompare",
@@ -724,6 +791,19 @@ pub const ROWS: &[Row] = &[
             &[("WHERE l.lane_id = v_lane.lane_id;", "WHERE false;")],
         ),
         test: "engine::closing::a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once",
+    },
+    Row {
+        name: "InterruptWakesNobody",
+        invariant: 13,
+        without: "an interrupt gives a lane that nobody holds a ready entry",
+        change: Sql(
+            "interrupt",
+            &[(
+                "IF NOT v_progress.parked AND NOT v_lane.removed THEN",
+                "IF false THEN",
+            )],
+        ),
+        test: "engine::interrupting::an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked",
     },
     Row {
         name: "AckWakesNobody",

@@ -78,7 +78,18 @@ impl Runner<'_> {
                 // It was left out with an earlier one.
                 continue;
             }
-            if !event.matched || acked.contains(&seq) {
+            let is_acked = acked.contains(&seq);
+            if !is_acked && self.is_cancelled(&event) {
+                if waiting == 0 {
+                    self.progress.cancel(seq, day);
+                    self.delivered += 1;
+                    if let Err(ending) = self.settle_and_keep().await {
+                        return ending;
+                    }
+                }
+                continue;
+            }
+            if !event.matched || is_acked {
                 // Behind an event that waits, its turn comes later.
                 if waiting == 0 {
                     self.filtered += u64::from(!event.matched);
@@ -214,7 +225,7 @@ impl Runner<'_> {
                 tracing::warn!(
                     lane_id = self.claimed.lane_id,
                     error = &**error,
-                    "a lane could not ask Postgres; it tries again"
+                    "what a lane needs to know before it sends could not be read or written; the lane tries again"
                 );
             })
     }

@@ -279,7 +279,7 @@ impl Runner<'_> {
     }
 
     /// Sleeps until then. Returns why the lane is released instead, if the worker stops, an operator requests the
-    /// lane, its session is closed, or the subscription is paused, removed or changed meanwhile.
+    /// lane, its session is closed or interrupted, or the subscription is paused, removed or changed meanwhile.
     async fn wait(&self, until: Instant) -> Option<Stop> {
         tokio::select! {
             biased;
@@ -288,8 +288,8 @@ impl Runner<'_> {
             () = self.context.shared.waking.operator_requests.wait(self.claimed.lane_id) => {
                 Some(Stop::at_reservation(operator_request::SEEN_FOR))
             },
-            () = self.context.shared.waking.closings.wait(self.claimed.session_id, self.claimed_at) => {
-                Some(Stop::new(Operation::Release))
+            _ = self.context.shared.waking.interruptions.wait(self.claimed.session_id, self.progress.next_seq(), self.claimed_at) => {
+                Some(Stop::yields())
             }
             () = sleep_until(until) => None,
         }

@@ -15,6 +15,7 @@
 //!                ├─ requeued ────► dead letters are delivered as heads before the next event
 //!                ├─ limit ───────► waits while held, or: entry due at its reservation, lock released
 //!                ├─ chat's limit ► waits in the queue, and fetches anew before its reservation
+//!                ├─ interrupted ─► cancelled; or behind the delivery: what waits is passed, lock released
 //!                ├─ shutting down ► release     entry stays
 //!                └─ lock validity over ► nothing is settled; the next holder continues
 //! ```
@@ -26,6 +27,7 @@
 
 mod acknowledged;
 mod context;
+mod interrupted;
 mod limits;
 mod preview;
 mod read;
@@ -256,6 +258,7 @@ impl Runner<'_> {
                 Step::Coalesced { replaced_by } => {
                     self.progress.coalesce(event.seq, event.day, replaced_by);
                 }
+                Step::Cancelled => self.progress.cancel(event.seq, event.day),
                 Step::Deliver => match self.attempt(event).await {
                     Ending::Passed => {}
                     ending => return ending,
@@ -393,7 +396,7 @@ impl Runner<'_> {
         } else {
             None
         };
-        let verdict = match self.send(&event).await {
+        let verdict = match self.send(&event, day).await {
             Ok(verdict) => verdict,
             Err(ending) => return ending,
         };

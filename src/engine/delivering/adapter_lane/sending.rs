@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::{FutureExt, poll};
+use jiff::civil::Date;
 use lanekeeper_core::adapter::{Delivery, Verdict};
 use lanekeeper_core::event::Event;
 use lanekeeper_core::observed::{Cause, Observed};
@@ -20,8 +21,11 @@ use crate::delivering::progress::Stop;
 
 impl Runner<'_> {
     /// Hands the head to the adapter. Ends early if the validity of the connection's locks has ended, if the worker
-    /// aborts, and if the session is closed.
-    pub(super) async fn send(&mut self, event: &Event) -> Result<Verdict, Ending> {
+    /// aborts, and if the session is closed or interrupted or the event cancelled.
+    pub(super) async fn send(&mut self, event: &Event, day: Date) -> Result<Verdict, Ending> {
+        if let Some(reach) = self.ahead(event.seq) {
+            self.give_way(event.seq, day, reach).await?;
+        }
         let observed = Observed::default();
         let mut delivery = Delivery {
             event,
@@ -43,29 +47,38 @@ impl Runner<'_> {
         if !self.context.validity.holds(began) {
             return Err(Ending::Lost);
         }
-        let closings = &self.context.shared.waking.closings;
+        let interruptions = &self.context.shared.waking.interruptions;
         let session_id = self.claimed.session_id;
-        if closings.is_closed(session_id, self.claimed_at) {
-            return Err(self.closed());
-        }
         CrashPoint::Delivering.pass();
         let logged_with = self.logged_with.as_ref();
         let delivering = self.adapter.deliver(&delivery);
         let delivering = AssertUnwindSafe(in_trace(logged_with, delivering)).catch_unwind();
-        let verdict = {
+        let answered = {
             let mut delivering = pin!(delivering);
             // A delivery that is ready at once need not register for the abort.
             match poll!(delivering.as_mut()) {
-                Poll::Ready(verdict) => verdict,
+                Poll::Ready(verdict) => Ok(verdict),
                 Poll::Pending => tokio::select! {
                     biased;
-                    verdict = delivering => verdict,
+                    verdict = delivering => Ok(verdict),
                     // The adapter's future may be dropped at any point; what it had sent may be sent again.
                     () = self.context.shared.aborting.cancelled() => {
                         return Err(Ending::Stopped(Stop::new(Operation::Release)));
                     }
-                    () = closings.wait(session_id, self.claimed_at) => return Err(self.closed()),
+                    reach = interruptions.wait(session_id, event.seq, self.claimed_at) => Err(reach),
                 },
+            }
+        };
+        let verdict = match answered {
+            Ok(verdict) => verdict,
+            Err(reach) => {
+                tracing::info!(
+                    subscription = %self.route.subscription.name, session = %self.claimed.session,
+                    seq = event.seq, message_id = %event.message_id,
+                    "delivery cancelled: its session was closed or interrupted, or the message was cancelled"
+                );
+                self.give_way(event.seq, day, reach).await?;
+                return Err(Ending::Stopped(Stop::yields()));
             }
         };
         CrashPoint::Delivered.pass();
@@ -85,14 +98,5 @@ impl Runner<'_> {
             span.end(&verdict, &observed);
         }
         Ok(verdict)
-    }
-
-    /// The session was closed, and the lane's progress is another one now: whatever is settled here, nothing is written.
-    fn closed(&self) -> Ending {
-        tracing::info!(
-            subscription = %self.route.subscription.name, session = %self.claimed.session,
-            "delivery cancelled: its session was closed"
-        );
-        Ending::Stopped(Stop::new(Operation::Release))
     }
 }

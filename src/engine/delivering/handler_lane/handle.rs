@@ -89,6 +89,11 @@ impl Session<'_> {
         let Ok(_reservation) = self.reserve_payload(&fetched).await? else {
             return Ok(Some(Stop::new(Operation::Release)));
         };
+        if let Some(reach) = self.ahead(lane, seq)
+            && let Some(done) = self.give_way(lane, progress, seq, day, reach).await?
+        {
+            return Ok(done);
+        }
         let suspect = progress.is_suspected_poison().then(|| self.next_claim_id());
         if let Some(claim_id) = suspect {
             let charged = (lane.lane_id, progress.version, progress.crashes);
@@ -134,11 +139,25 @@ impl Session<'_> {
         let logged_with = span.as_ref().map(DeliverySpan::logged_with);
         let handling = handler.handle(&transaction, &delivery);
         let handling = AssertUnwindSafe(in_trace(logged_with.as_ref(), handling)).catch_unwind();
+        let interruptions = &shared.waking.interruptions;
         let handled = tokio::select! {
             biased;
-            handled = handling => handled,
+            handled = handling => Ok(handled),
             // The handler's statement is never answered, and its effect was rolled back.
             () = ended(shared, self.backend) => return Err(SessionError::Ended),
+            reach = interruptions.wait(lane.session_id, seq, self.claimed_at) => Err(reach),
+        };
+        let handled = match handled {
+            Ok(handled) => handled,
+            Err(reach) => {
+                answer(shared, transaction.rollback().map_err(failed())).await?;
+                tracing::info!(subscription = %subscription.name, seq, "handler cancelled: rolled back");
+                if let Some(claim_id) = suspect {
+                    self.unlock(&[], &[claim_id]).await?;
+                }
+                let done = self.give_way(lane, progress, seq, day, reach).await?;
+                return Ok(done.unwrap_or(Some(Stop::yields())));
+            }
         };
         CrashPoint::Delivered.pass();
         let handled = handled.unwrap_or_else(|_| {

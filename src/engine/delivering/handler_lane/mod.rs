@@ -22,6 +22,7 @@
 //!
 //! | failure | what happens |
 //! |---|---|
+//! | the session is closed or interrupted, or the event cancelled | rolled back, when the handler's statement ends |
 //! | the handler fails or panics | rolled back; the head is retried or exhausted, by its verdict |
 //! | another process settled the lane | the compare-and-set misses: rolled back |
 //! | the connection ends before COMMIT is answered | committed or not, progress and effect agree; the next holder reads which |
@@ -31,6 +32,7 @@
 
 mod answer;
 mod handle;
+mod interrupted;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,6 +116,7 @@ async fn hold(shared: &Arc<Shared>, client: Client, backend: Backend) -> Result<
             connection_id: worker::open_lane_connection(&client, shared.peers.worker_id()).await?,
             client,
             next_claim_id: 1,
+            claimed_at: Instant::now(),
             scans: Scans::new(&shared.settings, Kind::Handlers),
         })
     };
@@ -134,6 +137,8 @@ struct Session<'a> {
     unlock: Statement,
     connection_id: i64,
     next_claim_id: i64,
+    /// When the lane was claimed that is handled.
+    claimed_at: Instant,
     scans: Scans,
 }
 
@@ -215,6 +220,7 @@ impl Session<'_> {
             return Ok(());
         }
         CrashPoint::Claimed.pass();
+        self.claimed_at = now;
         self.shared.waking.idle.found(self.connection_id);
         if !claimed.locked_twice.is_empty() {
             self.unlock(&claimed.locked_twice, &[]).await?;
@@ -301,6 +307,7 @@ impl Session<'_> {
                 Step::Coalesced { replaced_by } => {
                     progress.coalesce(event.seq, event.day, replaced_by);
                 }
+                Step::Cancelled => progress.cancel(event.seq, event.day),
                 Step::Deliver => {
                     let at = event.created_at;
                     if self
