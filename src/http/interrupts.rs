@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::access::{Peer, forbidden};
-use super::events::{Desk, json};
+use super::events::{Desk, HeldBody, json};
 use super::problem::Problem;
 use super::problem_type;
 
