@@ -28,4 +28,5 @@ mod pausing;
 mod plain_lanes;
 mod poison;
 mod requeue;
+mod superseding;
 mod waking;
