@@ -306,11 +306,17 @@ async fn reload(
         false => HashMap::new(),
     };
     let (instruments, counts) = (&shared.instruments, &shared.maintenance.counts);
-    let next = current.next(subscriptions, &host_routes, instruments, counts, |subscription| {
-        build(source, subscription)
-            .inspect_err(|error| refusals.add(subscription, &**error))
-            .ok()
-    });
+    let next = current.next(
+        subscriptions,
+        &host_routes,
+        instruments,
+        counts,
+        |subscription| {
+            build(source, subscription)
+                .inspect_err(|error| refusals.add(subscription, &**error))
+                .ok()
+        },
+    );
     if !next.same(&current) {
         shared.claiming.set_routes(next);
     }

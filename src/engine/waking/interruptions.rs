@@ -24,7 +24,7 @@ use tokio::time::Instant;
 /// `closing_lane` is kept: what is read again is known.
 const REMEMBERED: Duration = Duration::from_secs(300);
 /// The same where a delivery that is under way is not cut short: events behind it may have been fetched long ago.
-const REMEMBERED_LONG: Duration = Duration::from_hours(24);
+const REMEMBERED_LONG: Duration = Duration::from_secs(24 * 3600);
 /// How many are remembered; the oldest go first.
 const MOST: usize = 10_000;
 

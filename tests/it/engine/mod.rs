@@ -29,6 +29,7 @@ mod pausing;
 mod plain_lanes;
 mod poison;
 mod requeue;
+mod superseding;
 mod surplus;
 mod told;
 mod waking;

@@ -304,19 +304,6 @@ pub const ROWS: &[Row] = &[
         test: "engine::acknowledging::an_event_that_is_not_acknowledged_is_sent_again_and_is_dead_lettered_in_the_end",
     },
     Row {
-        name: "RepeatedInterrupt",
-        invariant: 4,
-        without: "a repeated interrupt supersedes nothing",
-        change: Sql(
-            "interrupt",
-            &[(
-                "IF duplicate OR seq = 1 THEN",
-                "IF seq = 1 THEN",
-            )],
-        ),
-        test: "engine::interrupting::a_repeated_interrupt_does_nothing_twice",
-    },
-    Row {
         name: "CancelledWithoutMark",
         invariant: 4,
         without: "a cancelled event is marked: whoever fetches it passes it",
@@ -342,7 +329,7 @@ pub const ROWS: &[Row] = &[
         v_progress.parked_at",
             )],
         ),
-        test: "engine::interrupting::an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked",
+        test: "engine::superseding::an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked",
     },
     Row {
         name: "ClosedLaneKeepsItsVersion",
@@ -803,7 +790,7 @@ pub const ROWS: &[Row] = &[
                 "IF false THEN",
             )],
         ),
-        test: "engine::interrupting::an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked",
+        test: "engine::superseding::an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked",
     },
     Row {
         name: "AckWakesNobody",
