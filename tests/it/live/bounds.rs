@@ -1,7 +1,5 @@
 //! D4: clients that are too slow, too many, or never read.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
