@@ -20,12 +20,17 @@ const [clients, runs, seconds] = [values.clients, values.runs, values.seconds].m
 const headers = values.token ? { authorization: `Bearer ${values.token}` } : {};
 const agent = new http.Agent({ maxSockets: Infinity });
 const latencies = [];
-let [open, events, gaps, ended] = [0, 0, 0, 0];
+let [open, refused, events, gaps, ended] = [0, 0, 0, 0, 0];
 
-for (let n = 0; n < clients; n++) {
+function follow(n) {
   const url = `${positionals[0]}/v1/streams/runs/sessions/load-${n % runs}/events/live?from=end`;
   const request = http.get(url, { agent, headers }, (answer) => {
-    if (answer.statusCode !== 200) throw new Error(`answered ${answer.statusCode}`);
+    if (answer.statusCode !== 200) {
+      refused++;
+      answer.resume();
+      setTimeout(() => follow(n), 1000);
+      return;
+    }
     open++;
     let [rest, last] = ["", 0];
     answer.setEncoding("utf8");
@@ -46,10 +51,14 @@ for (let n = 0; n < clients; n++) {
     });
   });
   request.on("error", () => ended++);
+}
+
+for (let n = 0; n < clients; n++) {
+  follow(n);
   if (n % 50 === 49) await new Promise((done) => setTimeout(done, 20));
 }
 await new Promise((done) => setTimeout(done, seconds * 1000));
 latencies.sort((a, b) => a - b);
 const at = (part) => latencies[Math.min(latencies.length - 1, Math.floor(latencies.length * part))] ?? null;
-console.log(JSON.stringify({ clients: open, ended, events, gaps, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1) }));
+console.log(JSON.stringify({ clients: open, refused, ended, events, gaps, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1) }));
 process.exit(0);

@@ -166,6 +166,15 @@ impl Hub {
         Arc::clone(feed)
     }
 
+    /// The id of a stream that is followed.
+    pub fn stream_id(&self, name: &str) -> Option<i32> {
+        let state = self.state();
+        let mut streams = state.streams.iter();
+        streams
+            .find(|(_, stream)| &*stream.name == name)
+            .map(|(id, _)| *id)
+    }
+
     pub fn stream_name(&self, stream_id: i32) -> Arc<str> {
         let state = self.state();
         state

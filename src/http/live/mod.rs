@@ -63,7 +63,8 @@ use crate::problem_type;
 
 const SESSION: &str = "/v1/streams/{stream}/sessions/{session}/events/live";
 const STREAM: &str = "/v1/streams/{stream}/live";
-/// Connections that read the log for followers.
+/// Connections by which followers join, and read what is older than the newest events. Many may come at once, as after the
+/// restart of a worker: they wait in line, since a browser does not come back after a 503.
 const CONNECTIONS: usize = 2;
 /// Before every day of the log.
 const BEGINNING: Date = date(2000, 1, 1);
@@ -98,7 +99,9 @@ impl Live {
         worker_id: i64,
         stopping: &CancellationToken,
     ) -> Result<Arc<Self>, deadpool_postgres::BuildError> {
-        let pool = pool::build(database, CONNECTIONS, POOL_WITHIN)?;
+        let pool = pool::build(database, CONNECTIONS, reader::ANSWER_WITHIN)?;
+        // What is new does not wait behind those who join.
+        let reading = pool::build(database, 1, POOL_WITHIN)?;
         let hub = Arc::new(Hub::new(config.buffer_bytes));
         let units = (config.buffer_bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS / 2);
         let instruments = Instruments::new(&opentelemetry::global::meter(
@@ -121,7 +124,7 @@ impl Live {
             access,
             links,
             origins: Origins::new(config.cors_origins.clone()),
-            pool: pool.clone(),
+            pool,
             hub: Arc::clone(&hub),
             heartbeat: config.heartbeat(),
             max_lag_events: i64::try_from(config.max_lag_events).unwrap_or(i64::MAX),
@@ -130,7 +133,7 @@ impl Live {
             instruments,
             sockets: TaskTracker::new(),
         });
-        tokio::spawn(reader::run(Arc::clone(&hub), pool, stopping.clone()));
+        tokio::spawn(reader::run(Arc::clone(&hub), reading, stopping.clone()));
         tokio::spawn(listen::run(
             Arc::clone(&hub),
             database.clone(),

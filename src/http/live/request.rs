@@ -194,9 +194,12 @@ async fn join_sessions(
     from: From,
     is_one: bool,
 ) -> Result<bool, Problem> {
-    let found = find(follower, &sessions).await?;
-    follower.enter(found[0].stream_id, false);
-    // Again, now that followers of the stream are known: what is appended from here on is notified, or found by the
+    let stream_id = match follower.live.hub.stream_id(&follower.stream) {
+        Some(stream_id) => stream_id,
+        None => find(follower, &sessions).await?[0].stream_id,
+    };
+    follower.enter(stream_id, false);
+    // Read, or read again, now that followers of the stream are known: what is appended from here on is notified, or found by the
     // reads that go with a registration.
     let found = find(follower, &sessions).await?;
     let listed = match cursor {

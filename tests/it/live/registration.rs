@@ -128,7 +128,7 @@ async fn followers_go_on_when_the_listening_connection_was_cut() {
         Follower::open(site.request(reqwest::Method::GET, "/v1/streams/runs/live")).await;
     whole.greeted().await;
     for n in 0..5_i64 {
-        let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'lanekeeper follow%'";
+        let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'lanekeeper follow%' AND datname = current_database()";
         site.plant.client.execute(cut, &[]).await.unwrap();
         append(&site, "r1", "step", 2).await;
         assert_eq!(follower.seqs(2).await, [2 * n + 2, 2 * n + 3]);
