@@ -6,12 +6,13 @@ use lanekeeper_core::adapter::Adapter;
 use serde_json::Value;
 
 use super::{
-    Environment, Exec, PlatformRate, SettingsError, Stdout, Webhook, discord, redis_stream, slack,
-    telegram,
+    Environment, Exec, PlatformRate, SettingsError, Stdout, Webhook, agent, discord, redis_stream,
+    slack, telegram,
 };
 
 /// What a subscription's `adapter` may name.
 pub const KINDS: &[&str] = &[
+    "agent",
     "discord",
     "exec",
     "redis_stream",
@@ -29,6 +30,7 @@ pub(super) fn build_once(
     environment: &Environment,
 ) -> Result<Arc<dyn Adapter>, SettingsError> {
     Ok(match kind {
+        "agent" => Arc::new(agent::build(subscription, settings, environment)?),
         "discord" => Arc::new(discord::build(subscription, settings, environment)?),
         "exec" => Arc::new(Exec::build(settings, environment)?),
         "redis_stream" => Arc::new(redis_stream::build(subscription, settings, environment)?),
@@ -48,7 +50,7 @@ pub fn shows_progress(kind: &str) -> bool {
 
 /// Whether the adapter's destinations can acknowledge in their answers.
 pub fn acknowledges(kind: &str) -> bool {
-    kind == "webhook"
+    matches!(kind, "agent" | "webhook")
 }
 
 /// The platform's rate limits for a subscription, which all subscriptions with the same secret share. Empty if the
@@ -66,6 +68,7 @@ pub fn platform_rates(kind: &str, settings: &Value) -> Vec<PlatformRate> {
 /// Checks settings without building the adapter: reads no secret and resolves no name.
 pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
     match kind {
+        "agent" => agent::check(settings),
         "discord" => discord::check(settings),
         "exec" => Exec::check(settings),
         "redis_stream" => redis_stream::check(settings),
@@ -118,8 +121,9 @@ mod tests {
     }
 
     /// Each kind with the fewest settings that it takes.
-    fn smallest_settings() -> [(&'static str, Value); 7] {
+    fn smallest_settings() -> [(&'static str, Value); 8] {
         [
+            ("agent", json!({"url": "http://example.com/frames"})),
             ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
             ("exec", json!({"command": ["true"]})),
             ("redis_stream", json!({"url_env": "REDIS"})),
@@ -189,7 +193,7 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: discord, exec, redis_stream, slack, stdout, telegram, webhook"
+             known adapters: agent, discord, exec, redis_stream, slack, stdout, telegram, webhook"
         );
     }
 
@@ -201,7 +205,7 @@ mod tests {
                 json!({"url": "https://example.com", "secretenv": "A"})
             ),
             "the webhook adapter has no setting `secretenv` (did you mean `secret_env`?); \
-             known settings: url, secret_env, timeout_ms"
+             known settings: url, secret_env, timeout_ms, batch"
         );
         assert!(refusal("stdout", json!({"zzz": 1})).contains("no setting `zzz`; known settings"));
     }

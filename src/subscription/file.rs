@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use lanekeeper_core::subscription::{
-    Acknowledge, Events, Exhaustion, FileError, Limit, Problem, Start, built_in,
+    Acknowledge, Events, Exhaustion, FileError, FrameAcknowledge, Limit, Problem, Start, built_in,
 };
 use lanekeeper_core::toml_file::{Position, nearest};
 use serde_json::Value;
@@ -34,6 +34,7 @@ pub struct StreamSection {
     pub fan_out: Option<Events>,
     pub critical: Option<Events>,
     pub retry: RetrySection,
+    pub acknowledge: Option<FrameAcknowledge>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -171,6 +172,10 @@ impl<'t> Reader<'t> {
             fan_out: section.take("fan_out", value::events),
             critical: section.take("critical", value::events),
             retry: self.retry(&mut section),
+            acknowledge: section.take(
+                "acknowledge",
+                value::choice(&FrameAcknowledge::ALL, FrameAcknowledge::as_str),
+            ),
         };
         self.problems.extend(section.finish());
         stream
@@ -207,7 +212,7 @@ impl<'t> Reader<'t> {
             .is_none_or(lanekeeper_adapters::acknowledges);
         if ack == Some(Acknowledge::Response) && !answers {
             section.refuse_whole(
-                "ack = \"response\" needs an adapter whose destination answers with a body: webhook",
+                "ack = \"response\" needs an adapter whose destination answers with a body: webhook or agent",
             );
         }
         let ack_timeout = section.take("ack_timeout", value::duration);

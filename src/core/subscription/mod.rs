@@ -10,7 +10,9 @@ mod plan;
 mod problem;
 
 pub use change::{Change, ChangeKind, FieldChange, Target, differences};
-pub use definition::{Acknowledge, Definition, Events, Exhaustion, Retry, Start, StreamDefinition};
+pub use definition::{
+    Acknowledge, Definition, Events, Exhaustion, FrameAcknowledge, Retry, Start, StreamDefinition,
+};
 pub use limit::Limit;
 pub use plan::{Current, Existing, Plan, Step};
 pub use problem::{FileError, Problem};

@@ -1,9 +1,10 @@
 -- Purpose: create a stream or set it to what the file says. Rows: one. Index: stream's unique name.
 INSERT INTO lanekeeper.stream AS s
-    (name, max_payload_bytes, fan_out, critical, retry_schedule_ms, max_attempts, on_exhausted)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+    (name, max_payload_bytes, fan_out, critical, retry_schedule_ms, max_attempts, on_exhausted, acknowledge)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (name) DO UPDATE SET
     max_payload_bytes = excluded.max_payload_bytes, fan_out = excluded.fan_out,
     critical = excluded.critical, retry_schedule_ms = excluded.retry_schedule_ms,
-    max_attempts = excluded.max_attempts, on_exhausted = excluded.on_exhausted
+    max_attempts = excluded.max_attempts, on_exhausted = excluded.on_exhausted,
+    acknowledge = excluded.acknowledge
 RETURNING s.stream_id

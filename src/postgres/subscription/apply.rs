@@ -189,6 +189,7 @@ fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_p
             max_attempts: row::count(row, "max_attempts")?,
             on_exhausted: row::on_exhausted(row)?,
         },
+        acknowledge: row::acknowledge(row)?,
     };
     Ok((row.try_get("name")?, row.try_get("stream_id")?, definition))
 }

@@ -4,7 +4,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lanekeeper_core::subscription::{Acknowledge, Exhaustion, Limit, Start, limit};
+use lanekeeper_core::subscription::{
+    Acknowledge, Exhaustion, FrameAcknowledge, Limit, Start, limit,
+};
 use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type, accepts};
@@ -35,6 +37,14 @@ impl FromSql<'_> for Word<Acknowledge> {
 
     fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
         from_word(raw, &Acknowledge::ALL, Acknowledge::as_str).map(Self)
+    }
+}
+
+impl FromSql<'_> for Word<FrameAcknowledge> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &FrameAcknowledge::ALL, FrameAcknowledge::as_str).map(Self)
     }
 }
 
@@ -69,6 +79,12 @@ pub(super) fn on_exhausted(row: &Row) -> Result<Exhaustion, tokio_postgres::Erro
 /// The column `ack`.
 pub(super) fn ack(row: &Row) -> Result<Acknowledge, tokio_postgres::Error> {
     let Word(word) = row.try_get("ack")?;
+    Ok(word)
+}
+
+/// The column `acknowledge` of a stream.
+pub(crate) fn acknowledge(row: &Row) -> Result<FrameAcknowledge, tokio_postgres::Error> {
+    let Word(word) = row.try_get("acknowledge")?;
     Ok(word)
 }
 

@@ -29,6 +29,7 @@ pub(super) async fn put_stream(
         fan_out,
         critical,
         retry,
+        acknowledge,
     } = &step.definition;
     let row = transaction
         .query_one(
@@ -41,6 +42,7 @@ pub(super) async fn put_stream(
                 &schedule(retry),
                 &int(retry.max_attempts),
                 &retry.on_exhausted.as_str(),
+                &acknowledge.as_str(),
             ],
         )
         .await

@@ -5,6 +5,7 @@ pub mod bed;
 mod acknowledging;
 mod appending;
 mod arriving;
+mod batches;
 mod bounds;
 mod chaos;
 mod claims;
