@@ -8,6 +8,8 @@
 //! |---|---|
 //! | append events, in a transaction of one's own | [`append`] |
 //! | append from many tasks at once | [`append::Appender`] |
+//! | ask another agent, and wait for its answer | [`agent`] |
+//! | receive what a webhook subscription sends | [`receiver`] |
 //! | close a session, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
@@ -26,6 +28,16 @@ pub mod append {
 /// Acknowledging messages, in a transaction of the consumer's own.
 pub mod ack {
     pub use lanekeeper_postgres::sent::{Acked, ack_many};
+}
+
+/// Receiving webhooks: signature, dedupe in the handler's transaction, acknowledgement.
+pub mod receiver {
+    pub use lanekeeper_receiver::{Answer, Message, Messages, Receiver, Refused};
+}
+
+/// Requests to other agents: waiting for their answers.
+pub mod agent {
+    pub use lanekeeper_postgres::response::{Response, ResponseError, expect_response, response};
 }
 
 /// Closing sessions, and reopening them.
@@ -77,7 +89,7 @@ pub mod limit {
     pub use lanekeeper_limit::{BreakerSettings, RedisSettings};
 }
 
-pub use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Verdict};
+pub use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Preview, Role, Verdict};
 pub use lanekeeper_core::event::Event;
 pub use lanekeeper_core::memory::{Memory, MemoryError, MessageName, ProcessMemory};
 pub use lanekeeper_core::trace::TraceContext;

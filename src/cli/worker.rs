@@ -206,6 +206,7 @@ impl Serving {
         let mut router = http::health::router(worker.probe())
             .merge(http::events::router(Arc::clone(&desk)))
             .merge(http::acks::router(Arc::clone(&desk)))
+            .merge(http::agents::router(Arc::clone(&desk)))
             .merge(http::sessions::router(desk));
         if let Some(telemetry) = telemetry {
             router = router.merge(http::metrics::router(telemetry.metrics()));

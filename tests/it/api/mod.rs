@@ -6,5 +6,5 @@ mod bodies;
 mod commands;
 mod produce;
 mod sessions;
-mod site;
+pub(crate) mod site;
 mod slow;
