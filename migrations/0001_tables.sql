@@ -71,6 +71,9 @@ CREATE TABLE lanekeeper.stream (
     -- For subscriptions without a bound of their own: see subscription.max_pending. NULL: none.
     max_pending       int,
     on_full           text NOT NULL DEFAULT 'refuse',
+    -- When a frame that a peer sent to this stream is acknowledged: once it is committed, or once its subscriptions have
+    -- handled it.
+    acknowledge       text NOT NULL DEFAULT 'on_commit',
     -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
     -- functions/caller/set_producers.sql.
     producers         text[],
@@ -83,7 +86,8 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT attempts_are_not_negative CHECK (max_attempts >= 0),
     CONSTRAINT exhaustion_is_known CHECK (on_exhausted IN ('dead_letter', 'park', 'drop')),
     CONSTRAINT bound_is_positive CHECK (max_pending > 0),
-    CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest'))
+    CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest')),
+    CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled'))
 );
 
 -- The presets of the five seed streams, and of the lifecycle feed: what happens to destinations, subscriptions and
@@ -482,6 +486,20 @@ CREATE TABLE lanekeeper.sent (
 );
 CREATE UNIQUE INDEX sent_of_lane ON lanekeeper.sent (lane_id, seq);
 CREATE INDEX sent_by_age ON lanekeeper.sent (acked_at) WHERE acked_at IS NOT NULL;
+
+-- Requests to other agents whose answers somebody waits for, and where the answers are. Written by whoever waits, before the
+-- request can be answered; kept for a day, so that a repeated wait finds its answer.
+CREATE TABLE lanekeeper.awaited_response (
+    request_id uuid PRIMARY KEY,
+    -- The request's: the peers of its subscriptions may answer, and nobody else.
+    stream_id  int NOT NULL,
+    asked_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The event that answers.
+    session_id bigint,
+    seq        bigint,
+    CONSTRAINT answer_is_whole CHECK ((session_id IS NULL) = (seq IS NULL))
+);
+CREATE INDEX awaited_response_by_age ON lanekeeper.awaited_response (asked_at);
 
 -- A copy of an exhausted event: it outlives the log's retention.
 CREATE TABLE lanekeeper.dead (

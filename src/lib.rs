@@ -10,6 +10,8 @@
 //! | append from many tasks at once | [`append::Appender`] |
 //! | write a document and its event, in a transaction of one's own | [`document`] |
 //! | append what a person wrote to an agent | [`inbound`] |
+//! | ask another agent, and wait for its answer | [`agent`] |
+//! | receive what a webhook subscription sends | [`receiver`] |
 //! | close or interrupt a session, or cancel a message, in a transaction of one's own | [`session`] |
 //! | append over a worker's HTTP API, within a deadline | [`producer`] |
 //! | deliver | [`Worker`], with a [`DestinationSource`] |
@@ -34,6 +36,16 @@ pub mod inbound {
 /// Acknowledging messages, in a transaction of the consumer's own.
 pub mod ack {
     pub use lanekeeper_postgres::sent::{Acked, ack_many};
+}
+
+/// Receiving webhooks: signature, dedupe in the handler's transaction, acknowledgement.
+pub mod receiver {
+    pub use lanekeeper_receiver::{Answer, Message, Messages, Receiver, Refused};
+}
+
+/// Requests to other agents: waiting for their answers.
+pub mod agent {
+    pub use lanekeeper_postgres::response::{Response, ResponseError, expect_response, response};
 }
 
 /// Documents, each written together with its event.
@@ -97,7 +109,7 @@ pub mod limit {
     pub use lanekeeper_limit::{BreakerSettings, RedisSettings};
 }
 
-pub use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Verdict};
+pub use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Preview, Role, Verdict};
 pub use lanekeeper_core::event::Event;
 pub use lanekeeper_core::memory::{Memory, MemoryError, MessageName, ProcessMemory};
 pub use lanekeeper_core::trace::TraceContext;

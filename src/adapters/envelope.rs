@@ -29,6 +29,21 @@ pub(super) fn body(delivery: &Delivery<'_>) -> Vec<u8> {
     write(delivery, None)
 }
 
+/// The body for several events of one session: an object whose `batch` has the body of each, in their order.
+pub(super) fn batch_body(deliveries: &[Delivery<'_>]) -> Vec<u8> {
+    let payloads = deliveries.iter().map(|one| one.event.payload.len() + 512);
+    let mut all = Vec::with_capacity(payloads.sum::<usize>());
+    all.extend_from_slice(b"{\"batch\":[");
+    for (at, delivery) in deliveries.iter().enumerate() {
+        if at > 0 {
+            all.push(b',');
+        }
+        all.extend_from_slice(&body(delivery));
+    }
+    all.extend_from_slice(b"]}");
+    all
+}
+
 /// The body for a destination that several subscriptions share: it names the subscription too.
 pub(super) fn shared_body(delivery: &Delivery<'_>) -> Vec<u8> {
     write(delivery, Some(delivery.subscription))
@@ -112,6 +127,15 @@ mod tests {
         };
         let body: serde_json::Value = serde_json::from_slice(&body(&requeued)).unwrap();
         assert_eq!(body["requeued"], true);
+    }
+
+    #[test]
+    fn body_of_a_batch_has_the_body_of_each_event() {
+        let (first, second) = (event("1"), event("{\"a\": 1.0}"));
+        let deliveries = [delivery(&first), delivery(&second)];
+        let each = deliveries.map(|one| String::from_utf8(body(&one)).unwrap());
+        let batch = String::from_utf8(batch_body(&deliveries)).unwrap();
+        assert_eq!(batch, format!("{{\"batch\":[{}]}}", each.join(",")));
     }
 
     #[test]

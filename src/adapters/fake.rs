@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Verdict};
 use lanekeeper_core::event::Event;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -29,6 +29,8 @@ pub struct Recorded {
 pub struct Seen {
     /// Attempts in the order of their arrival.
     pub deliveries: Vec<Recorded>,
+    /// The seqs of each batch, in the order of their arrival.
+    pub batches: Vec<Vec<i64>>,
     /// Deliveries under way at this moment.
     pub running: usize,
 }
@@ -46,6 +48,8 @@ impl Seen {
 struct State {
     seen: Seen,
     script: HashMap<(String, i64), VecDeque<Verdict>>,
+    /// Verdicts on the next batches as a whole.
+    wholes: VecDeque<Verdict>,
     held: HashSet<String>,
     all_held: bool,
 }
@@ -58,6 +62,7 @@ pub struct Fake {
     state: watch::Sender<State>,
     answer: Arc<Answer>,
     timeout: Duration,
+    batch: usize,
 }
 
 impl Fake {
@@ -72,6 +77,7 @@ impl Fake {
             state: watch::Sender::new(State::default()),
             answer: Arc::new(answer),
             timeout: Duration::from_secs(60),
+            batch: 1,
         }
     }
 
@@ -80,6 +86,19 @@ impl Fake {
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
+    }
+
+    /// Takes so many events in one request.
+    #[must_use]
+    pub fn with_batch(mut self, batch: usize) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// The verdicts on the next batches as a whole, one each. Other batches get the verdict of each event.
+    pub fn script_batches(&self, verdicts: impl IntoIterator<Item = Verdict>) {
+        self.state
+            .send_modify(|state| state.wholes.extend(verdicts));
     }
 
     /// The verdicts of the next attempts on this event, one each.
@@ -168,6 +187,47 @@ impl Adapter for Fake {
             Err(_) => Verdict::retry(format!("held for longer than {:?}", self.timeout)),
         };
         running.verdict = Some(verdict.clone());
+        verdict
+    }
+
+    fn max_batch(&self) -> usize {
+        self.batch
+    }
+
+    async fn deliver_batch(&self, deliveries: &[Delivery<'_>]) -> BatchVerdict {
+        let seqs = deliveries.iter().map(|one| one.event.seq).collect();
+        self.state
+            .send_modify(|state| state.seen.batches.push(seqs));
+        let mut running: Vec<_> = deliveries
+            .iter()
+            .map(|delivery| Running::enter(&self.state, delivery))
+            .collect();
+        let session = &deliveries[0].event.session;
+        if timeout(self.timeout, self.released(session)).await.is_err() {
+            let error = format!("held for longer than {:?}", self.timeout);
+            return BatchVerdict::Whole(Verdict::retry(error));
+        }
+        let mut whole = None;
+        self.state
+            .send_modify(|state| whole = state.wholes.pop_front());
+        let verdict = match whole {
+            Some(verdict) => BatchVerdict::Whole(verdict),
+            None => {
+                let mut verdicts = Vec::new();
+                for delivery in deliveries {
+                    let verdict = self.decide(delivery);
+                    let is_taken = matches!(verdict, Verdict::Accepted | Verdict::Sent);
+                    verdicts.push(verdict);
+                    if !is_taken {
+                        break;
+                    }
+                }
+                BatchVerdict::Each(verdicts)
+            }
+        };
+        for (position, one) in running.iter_mut().enumerate() {
+            one.verdict = verdict.of(position).cloned();
+        }
         verdict
     }
 }

@@ -136,3 +136,18 @@ pub(super) async fn drain(mut response: Response, kept_bytes: usize, until: Inst
     let _ = timeout_at(until, reading).await;
     kept
 }
+
+/// Reads the body whole. `None`: it broke off, did not end in time, or has more than `most` bytes.
+pub(super) async fn whole(mut response: Response, most: usize, until: Instant) -> Option<Vec<u8>> {
+    let reading = async {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.ok()? {
+            body.extend_from_slice(&chunk);
+            if body.len() > most {
+                return None;
+            }
+        }
+        Some(body)
+    };
+    timeout_at(until, reading).await.ok().flatten()
+}

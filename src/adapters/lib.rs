@@ -6,6 +6,7 @@
 //! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same
 //! conformance suite (`tests/it/conformance`).
 
+mod agent;
 mod chat;
 pub mod descriptors;
 mod discord;

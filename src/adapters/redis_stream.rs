@@ -4,12 +4,15 @@
 //! it: `id`, `stream`, `session`, `seq`, `type`, `attempt`, and `traceparent` and `tracestate` where there are any. A
 //! delivery whose answer was lost comes again: consumers drop it by `id`.
 //!
+//! A batch is one transaction of Redis (MULTI, EXEC) and one round trip: either all of its entries are added or none. With
+//! less, a server that runs out of memory for a moment could add a later entry and refuse an earlier one.
+//!
 //! One connection for all lanes, made when it is needed and made anew after it failed.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Verdict};
 use lanekeeper_core::observed::Cause;
 use lanekeeper_core::trace::TraceContext;
 use redis::aio::MultiplexedConnection;
@@ -26,6 +29,8 @@ const KIND: &str = "redis_stream";
 const DEFAULT_KEY: &str = "lanekeeper:{stream}";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+/// Events in one round trip.
+const MOST_EVENTS: usize = 100;
 const MOST_ENTRIES: u64 = 1_000_000_000;
 
 #[derive(Deserialize)]
@@ -38,6 +43,8 @@ struct Settings {
     /// About so many entries are kept; all by default.
     max_len: Option<u64>,
     timeout_ms: Option<u64>,
+    /// Events in one round trip.
+    batch: Option<u64>,
 }
 
 struct Checked {
@@ -45,6 +52,7 @@ struct Checked {
     key: String,
     max_len: Option<u64>,
     timeout: Duration,
+    batch: usize,
 }
 
 impl Checked {
@@ -73,6 +81,7 @@ impl Checked {
             key,
             max_len: given.max_len,
             timeout: settings::timeout(KIND, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
+            batch: settings::batch(KIND, given.batch, MOST_EVENTS)?,
         })
     }
 }
@@ -93,6 +102,7 @@ pub(super) fn build(
         key,
         max_len,
         timeout,
+        batch,
     } = Checked::read(settings)?;
     let url = environment
         .secret(&url_env)
@@ -110,6 +120,7 @@ pub(super) fn build(
         key,
         max_len,
         timeout,
+        batch,
         connection: Mutex::new(None),
     })
 }
@@ -120,6 +131,7 @@ pub(super) struct RedisStream {
     key: String,
     max_len: Option<u64>,
     timeout: Duration,
+    batch: usize,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
@@ -192,16 +204,30 @@ impl RedisStream {
         self.command(delivery).query_async(&mut connection).await
     }
 
+    async fn add_all(&self, deliveries: &[Delivery<'_>]) -> Result<(), RedisError> {
+        let mut connection = self.connected().await?;
+        let mut transaction = redis::pipe();
+        transaction.atomic();
+        for delivery in deliveries {
+            transaction.add_command(self.command(delivery)).ignore();
+        }
+        transaction.query_async(&mut connection).await
+    }
+
     /// The next delivery makes a connection of its own.
     async fn forget(&self) {
         *self.connection.lock().await = None;
     }
 }
 
-#[async_trait]
-impl Adapter for RedisStream {
-    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
-        match timeout(self.timeout, self.add(delivery)).await {
+impl RedisStream {
+    /// The verdict on what was asked of the server. What is observed is noted with this delivery.
+    async fn judged(
+        &self,
+        delivery: &Delivery<'_>,
+        asking: impl Future<Output = Result<(), RedisError>>,
+    ) -> Verdict {
+        match timeout(self.timeout, asking).await {
             Ok(Ok(())) => Verdict::Accepted,
             Ok(Err(error)) => {
                 // A server that refuses may be the wrong one by now: a replica since a failover, another node.
@@ -221,6 +247,24 @@ impl Adapter for RedisStream {
                 let waited = self.timeout.as_millis();
                 Verdict::retry(format!("Redis did not answer within {waited} ms"))
             }
+        }
+    }
+}
+
+#[async_trait]
+impl Adapter for RedisStream {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
+        self.judged(delivery, self.add(delivery)).await
+    }
+
+    fn max_batch(&self) -> usize {
+        self.batch
+    }
+
+    async fn deliver_batch(&self, deliveries: &[Delivery<'_>]) -> BatchVerdict {
+        match deliveries.first() {
+            Some(first) => BatchVerdict::Whole(self.judged(first, self.add_all(deliveries)).await),
+            None => BatchVerdict::Each(Vec::new()),
         }
     }
 }
@@ -255,6 +299,7 @@ mod tests {
         );
         assert!(refusal(json!({"url_env": "R", "key": ""})).contains("`key`"));
         assert!(refusal(json!({"url_env": "R", "max_len": 0})).contains("`max_len`"));
+        assert!(refusal(json!({"url_env": "R", "batch": 101})).contains("between 1 and 100"));
         assert!(refusal(json!({})).contains("missing field `url_env`"));
         let environment = Environment::with_variables(false, [("R", "http://:secret@host")]);
         let error = build("out", &json!({"url_env": "R"}), &environment)

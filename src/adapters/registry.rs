@@ -6,12 +6,14 @@ use lanekeeper_core::adapter::Adapter;
 use serde_json::Value;
 
 use super::{
-    Environment, Exec, PlatformRate, SettingsError, Stdout, Tmux, Webhook, discord, redis_stream,
+    Environment, Exec, PlatformRate, SettingsError, Stdout, Tmux, Webhook, agent, discord,
+    redis_stream,
     slack, telegram,
 };
 
 /// What a subscription's `adapter` may name.
 pub const KINDS: &[&str] = &[
+    "agent",
     "discord",
     "exec",
     "redis_stream",
@@ -30,6 +32,7 @@ pub(super) fn build_once(
     environment: &Environment,
 ) -> Result<Arc<dyn Adapter>, SettingsError> {
     Ok(match kind {
+        "agent" => Arc::new(agent::build(subscription, settings, environment)?),
         "discord" => Arc::new(discord::build(subscription, settings, environment)?),
         "exec" => Arc::new(Exec::build(settings, environment)?),
         "redis_stream" => Arc::new(redis_stream::build(subscription, settings, environment)?),
@@ -55,7 +58,7 @@ pub fn is_of_host(kind: &str) -> bool {
 
 /// Whether the adapter's destinations can acknowledge in their answers.
 pub fn acknowledges(kind: &str) -> bool {
-    kind == "webhook"
+    matches!(kind, "agent" | "webhook")
 }
 
 /// The platform's rate limits for a subscription, which all subscriptions with the same secret share. Empty if the
@@ -73,6 +76,7 @@ pub fn platform_rates(kind: &str, settings: &Value) -> Vec<PlatformRate> {
 /// Checks settings without building the adapter: reads no secret and resolves no name.
 pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
     match kind {
+        "agent" => agent::check(settings),
         "discord" => discord::check(settings),
         "exec" => Exec::check(settings),
         "redis_stream" => redis_stream::check(settings),
@@ -134,6 +138,7 @@ mod tests {
     /// Each kind with the fewest settings that it takes.
     fn smallest_settings() -> [(&'static str, Value); 8] {
         [
+            ("agent", json!({"url": "http://example.com/frames"})),
             ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
             ("exec", json!({"command": ["true"]})),
             ("redis_stream", json!({"url_env": "REDIS"})),
@@ -204,7 +209,7 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: discord, exec, redis_stream, slack, stdout, telegram, tmux, webhook"
+             known adapters: agent, discord, exec, redis_stream, slack, stdout, telegram, tmux, webhook"
         );
     }
 
@@ -216,7 +221,7 @@ mod tests {
                 json!({"url": "https://example.com", "secretenv": "A"})
             ),
             "the webhook adapter has no setting `secretenv` (did you mean `secret_env`?); \
-             known settings: url, secret_env, timeout_ms"
+             known settings: url, secret_env, timeout_ms, batch"
         );
         assert!(refusal("stdout", json!({"zzz": 1})).contains("no setting `zzz`; known settings"));
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Preview, Role, Server, Verdict};
+use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Preview, Role, Server, Verdict};
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::event::Event;
 use serde_json::Value;
@@ -201,6 +201,15 @@ impl Adapter for Reloading {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
         self.renew().await;
         self.current().deliver(delivery).await
+    }
+
+    fn max_batch(&self) -> usize {
+        self.current().max_batch()
+    }
+
+    async fn deliver_batch(&self, deliveries: &[Delivery<'_>]) -> BatchVerdict {
+        self.renew().await;
+        self.current().deliver_batch(deliveries).await
     }
 
     fn server(&self) -> Option<Server> {

@@ -128,6 +128,21 @@ pub(super) fn timeout(
     Ok(timeout)
 }
 
+/// How many events go in one request: 1 by default, at most `most`.
+pub(super) fn batch(
+    adapter: &'static str,
+    given: Option<u64>,
+    most: usize,
+) -> Result<usize, SettingsError> {
+    let batch = given.map_or(Some(1), |given| usize::try_from(given).ok());
+    batch
+        .filter(|batch| (1..=most).contains(batch))
+        .ok_or_else(|| {
+            let reason = format!("it must lie between 1 and {most}");
+            SettingsError::invalid(adapter, "batch", reason)
+        })
+}
+
 fn did_you_mean(given: &str, known: &[&str]) -> String {
     let by_likeness = known
         .iter()

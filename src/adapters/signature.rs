@@ -66,6 +66,22 @@ impl Signer {
         Ok(format!("{PREFIX}{}", STANDARD.encode(key)))
     }
 
+    /// Whether one of the signatures in a `webhook-signature` is that of one of the keys. Takes the same time whatever
+    /// they are.
+    pub fn verifies(&self, id: &str, timestamp: &str, body: &[u8], signatures: &str) -> bool {
+        let signed = format!("{id}.{timestamp}.");
+        let given: Vec<Vec<u8>> = signatures
+            .split(' ')
+            .filter_map(|signature| STANDARD.decode(signature.strip_prefix("v1,")?).ok())
+            .collect();
+        self.keys.iter().any(|key| {
+            let mac = key.clone().chain_update(&signed).chain_update(body);
+            given
+                .iter()
+                .any(|signature| mac.clone().verify_slice(signature).is_ok())
+        })
+    }
+
     /// The value of `webhook-signature`. `timestamp` is in seconds since 1970.
     pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let signed = format!("{id}.{timestamp}.");
@@ -121,6 +137,27 @@ mod tests {
         );
         assert!(Signer::parse(&secret).is_ok());
         assert_ne!(secret, Signer::new_secret().unwrap());
+    }
+
+    #[test]
+    fn one_signature_of_one_key_is_enough_and_any_other_byte_is_not() {
+        let signer = Signer::parse(SECRET).unwrap();
+        let (id, timestamp, body) = (
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "1614265330",
+            br#"{"test": 2432232314}"#,
+        );
+        let others = format!("v1a,zzz v1,AAAA {SIGNATURE} nonsense");
+        assert!(signer.verifies(id, timestamp, body, &others));
+        assert!(!signer.verifies("msg", timestamp, body, SIGNATURE));
+        assert!(!signer.verifies(id, "1614265331", body, SIGNATURE));
+        assert!(!signer.verifies(id, timestamp, b"{}", SIGNATURE));
+        for signatures in ["", "v1,", "v1", &SIGNATURE[..20], &SIGNATURE[3..]] {
+            assert!(
+                !signer.verifies(id, timestamp, body, signatures),
+                "{signatures}"
+            );
+        }
     }
 
     #[test]

@@ -6,17 +6,18 @@
 //! credentials, so errors name the origin only.
 
 mod answer;
-mod settings;
+mod batch;
+pub(crate) mod settings;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Server, Verdict};
+use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Server, Verdict};
 use lanekeeper_core::observed::Cause;
 use lanekeeper_core::trace::TraceContext;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use reqwest::Client;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Response};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -37,6 +38,10 @@ pub struct Webhook {
     server: Option<Server>,
     signer: Option<Signer>,
     timeout: Duration,
+    /// Events in one request.
+    batch: usize,
+    /// The header of that name, with a secret.
+    authorization: Option<HeaderValue>,
 }
 
 impl Webhook {
@@ -53,14 +58,26 @@ impl Webhook {
         settings: &Value,
         environment: &Environment,
     ) -> Result<Self, SettingsError> {
-        let Checked {
+        let checked = Checked::read(settings)?;
+        Self::posting(KIND, subscription, checked, None, environment)
+    }
+
+    /// What posts to this URL for an adapter of this kind.
+    pub(super) fn posting(
+        kind: &'static str,
+        subscription: &str,
+        Checked {
             url,
             secret_env,
             timeout,
-        } = Checked::read(settings)?;
+            batch,
+        }: Checked,
+        authorization: Option<HeaderValue>,
+        environment: &Environment,
+    ) -> Result<Self, SettingsError> {
         let private = &environment.allow_private_targets;
         http::refuse_private(&url, private)
-            .map_err(|reason| SettingsError::invalid(KIND, "url", reason))?;
+            .map_err(|reason| SettingsError::invalid(kind, "url", reason))?;
         let signer = secret_env
             .map(|variable| signer(subscription, variable, environment))
             .transpose()?;
@@ -74,15 +91,20 @@ impl Webhook {
             url,
             signer,
             timeout,
+            batch,
+            authorization,
         })
     }
 
-    fn headers(&self, delivery: &Delivery<'_>, body: &[u8]) -> HeaderMap {
+    /// `id`: of the request. The others are those of the event, in a batch the first.
+    fn headers(&self, delivery: &Delivery<'_>, id: &str, body: &[u8]) -> HeaderMap {
         let event = delivery.event;
-        let id = event.message_id.to_string();
         let timestamp = jiff::Timestamp::now().as_second();
         let session = utf8_percent_encode(&event.session, NOT_IN_HEADER).to_string();
         let mut headers = HeaderMap::with_capacity(12);
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
         let mut set = |name: &'static str, value: &str| {
             // Only a producer's trace context can fail here; the delivery does without it then.
             if let Ok(value) = HeaderValue::from_str(value) {
@@ -94,9 +116,9 @@ impl Webhook {
         set("lanekeeper-seq", &event.seq.to_string());
         set("lanekeeper-attempt", &delivery.attempt.to_string());
         if let Some(signer) = &self.signer {
-            set("webhook-signature", &signer.sign(&id, timestamp, body));
+            set("webhook-signature", &signer.sign(id, timestamp, body));
         }
-        set("webhook-id", &id);
+        set("webhook-id", id);
         set("webhook-timestamp", &timestamp.to_string());
         let stored;
         let trace = match delivery.trace {
@@ -147,6 +169,14 @@ impl Adapter for Webhook {
         self.post(delivery).await.verdict
     }
 
+    fn max_batch(&self) -> usize {
+        self.batch
+    }
+
+    async fn deliver_batch(&self, deliveries: &[Delivery<'_>]) -> BatchVerdict {
+        self.post_batch(deliveries).await
+    }
+
     fn server(&self) -> Option<Server> {
         self.server.clone()
     }
@@ -157,14 +187,38 @@ impl Webhook {
     pub async fn post(&self, delivery: &Delivery<'_>) -> Attempt {
         let deadline = Instant::now() + self.timeout;
         let body = envelope::body(delivery);
-        let headers = self.headers(delivery, &body);
+        let headers = self.headers(delivery, &delivery.event.message_id.to_string(), &body);
+        let response = match self.request(delivery, headers, body, deadline).await {
+            Ok(response) => response,
+            Err(verdict) => return Attempt::unanswered(verdict),
+        };
+        Attempt {
+            status: Some(response.status().as_u16()),
+            verdict: answer::judge(response, &self.url, deadline, delivery.asks_ack).await,
+        }
+    }
+
+    /// Sends a request. What is observed is noted with this delivery.
+    ///
+    /// # Errors
+    /// What it means where there is no answer.
+    async fn request(
+        &self,
+        delivery: &Delivery<'_>,
+        headers: HeaderMap,
+        body: Vec<u8>,
+        deadline: Instant,
+    ) -> Result<Response, Verdict> {
         let request = self
             .client
             .post(self.url.clone())
             .headers(headers)
             .body(body);
-        let response = match timeout_at(deadline, request.send()).await {
-            Ok(Ok(response)) => response,
+        match timeout_at(deadline, request.send()).await {
+            Ok(Ok(response)) => {
+                delivery.answered(response.status().as_u16());
+                Ok(response)
+            }
             Ok(Err(error)) => {
                 if let Some(cause) = http::cause(&error) {
                     delivery.failed_by(cause);
@@ -172,20 +226,14 @@ impl Webhook {
                 let error = error.without_url();
                 let causes = http::causes(&error);
                 let reason = format!("no answer from {}: {causes}", self.origin());
-                return Attempt::unanswered(descriptors::unsent(&error, reason));
+                Err(descriptors::unsent(&error, reason))
             }
             Err(_) => {
                 delivery.failed_by(Cause::Timeout);
                 let (origin, timeout) = (self.origin(), self.timeout);
                 let reason = format!("no answer from {origin} within {timeout:?}");
-                return Attempt::unanswered(Verdict::retry(reason));
+                Err(Verdict::retry(reason))
             }
-        };
-        let status = response.status().as_u16();
-        delivery.answered(status);
-        Attempt {
-            status: Some(status),
-            verdict: answer::judge(response, &self.url, deadline, delivery.asks_ack).await,
         }
     }
 }

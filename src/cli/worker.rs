@@ -227,6 +227,7 @@ impl Serving {
         let mut router = http::health::router(worker.probe())
             .merge(http::events::router(Arc::clone(&desk)))
             .merge(http::acks::router(Arc::clone(&desk)))
+            .merge(http::agents::router(Arc::clone(&desk)))
             .merge(http::documents::router(Arc::clone(&desk)))
             .merge(http::inbound::router(Arc::clone(&desk)))
             .merge(http::interrupts::router(Arc::clone(&desk)))

@@ -96,6 +96,30 @@ impl Verdict {
     }
 }
 
+/// What the destination made of a batch. The events from the first one on that it accepted are settled; an attempt is
+/// counted for the first that failed, and what comes behind it is delivered again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchVerdict {
+    /// One verdict for the request as a whole. `Rejected`: the destination does not say which event it refuses, so they
+    /// are delivered one at a time.
+    Whole(Verdict),
+    /// A verdict for each event, from the first one on. What the list does not reach counts as not sent.
+    Each(Vec<Verdict>),
+}
+
+impl BatchVerdict {
+    /// The verdict on the event at this position; `None` where the destination says nothing of it.
+    pub fn of(&self, position: usize) -> Option<&Verdict> {
+        match self {
+            Self::Whole(verdict) => match verdict {
+                Verdict::Accepted | Verdict::Sent => Some(verdict),
+                _ => Some(verdict).filter(|_| position == 0),
+            },
+            Self::Each(verdicts) => verdicts.get(position),
+        }
+    }
+}
+
 /// What an event is to a destination where messages can be edited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -130,6 +154,22 @@ pub struct Server {
 pub trait Adapter: Send + Sync + 'static {
     /// Delivers one event. Must bound its own time; the engine adds no time-out of its own.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict;
+
+    /// The most events of one lane that go in one request. 1, the default: each goes by itself, and
+    /// [`Adapter::deliver_batch`] is never called. An adapter with buckets of its own ([`Adapter::is_paced`]) gets no
+    /// batches.
+    fn max_batch(&self) -> usize {
+        1
+    }
+
+    /// Delivers consecutive events of one lane in one request: at least two, at most [`Adapter::max_batch`], in their
+    /// order. Bounds its own time, as [`Adapter::deliver`] does.
+    async fn deliver_batch(&self, deliveries: &[Delivery<'_>]) -> BatchVerdict {
+        match deliveries.first() {
+            Some(first) => BatchVerdict::Each(vec![self.deliver(first).await]),
+            None => BatchVerdict::Each(Vec::new()),
+        }
+    }
 
     /// What it speaks to, for spans. None where there is no such thing.
     fn server(&self) -> Option<Server> {

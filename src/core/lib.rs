@@ -7,6 +7,7 @@ pub mod bucket;
 pub mod error;
 pub mod event;
 pub mod fleet;
+pub mod frame;
 pub mod memory;
 pub mod network;
 pub mod observed;

@@ -9,8 +9,12 @@
 pub enum Mutation {
     /// I3: a lane waits out its head's backoff while it is held.
     BackoffWhileHeld,
+    /// I3: what is behind an event that failed ahead of its lane's head is sent before it.
+    SentPastAFailure,
     /// I4: the cursor passes an event before its delivery.
     CursorBeforeDelivery,
+    /// I4: the cursor passes a batch, however far its destination came.
+    BatchPassedWhole,
     /// I5: a worker settles on a pooled connection.
     SettledElsewhere,
     /// I5: a worker relies on its locks for ever.
@@ -48,9 +52,11 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::BackoffWhileHeld,
+        Self::SentPastAFailure,
         Self::CursorBeforeDelivery,
+        Self::BatchPassedWhole,
         Self::SettledElsewhere,
         Self::TrustWithoutEnd,
         Self::EffectCommittedFirst,

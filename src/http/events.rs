@@ -24,7 +24,11 @@ use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::serving::Serving;
 use lanekeeper_telemetry::span::{AppendSpan, is_well_formed};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use uuid::Uuid;
+
+mod prefer;
 
 use super::access::{Access, Peer};
 use super::body::Body;
@@ -59,8 +63,10 @@ const PAGE: usize = 100;
 pub struct Desk {
     pub access: Arc<Access>,
     pub pool: Pool,
-    appender: Appender,
-    serving: Arc<Serving>,
+    pub(crate) appender: Appender,
+    pub(crate) serving: Arc<Serving>,
+    /// Requests that may wait at once for what they sent to be handled.
+    pub(crate) waiting: Semaphore,
     tracing: Tracing,
     places: Places,
     /// For a request's body to arrive.
@@ -77,6 +83,7 @@ impl Desk {
         tracing: Tracing,
     ) -> Self {
         Self {
+            waiting: Semaphore::new(config.max_requests),
             serving,
             tracing,
             access,
@@ -208,60 +215,91 @@ async fn append(
     body: axum::body::Body,
 ) -> Result<(Response, usize), Problem> {
     let Caller { peer, headers } = caller;
+    let wait = prefer::wait(&headers);
     let judged = desk
         .access
         .judge_session(&headers, peer, Scope::Produce, &stream, &session);
     let grant = judged.await?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
-    let body = desk.body_of_append(token_id, body).await?;
+    let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
     let place = desk.places.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
+    let to = Arc::clone(&desk);
     let appending = tokio::spawn(async move {
-        let _held = place;
-        append_body(
-            &desk,
-            &stream,
-            &session,
-            trace.as_ref(),
-            &body.bytes,
-            producer.as_deref(),
-        )
-        .await
+        let _held = (room, place);
+        let append = Append {
+            stream: &stream,
+            session: &session,
+            trace: trace.as_ref(),
+            producer: producer.as_deref(),
+            awaits_response: wait.is_some(),
+        };
+        append.body(&to, &bytes).await
     });
-    appending.await.unwrap_or_else(|_| Err(Problem::failed()))
-}
-
-async fn append_body(
-    desk: &Desk,
-    stream: &str,
-    session: &str,
-    trace: Option<&TraceContext>,
-    body: &[u8],
-    producer: Option<&str>,
-) -> Result<(Response, usize), Problem> {
-    let body = Body::read(body, session, trace)?;
-    let mut events = body.events(session);
-    for event in &mut events {
-        event.producer = producer;
-    }
-    let enqueued = desk.appender.append(stream, &events).await?;
-    for duplicate in [false, true] {
-        let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
-        desk.appended(stream, events.count() as u64, duplicate);
-    }
+    let (enqueued, is_array) = appending.await.unwrap_or_else(|_| Err(Problem::failed()))?;
     let events = enqueued.len();
-    Ok((answer(enqueued, body.is_array), events))
+    // Here nothing is held, and a client that leaves ends the wait.
+    match wait {
+        Some(wait) if !is_array => {
+            let answer = prefer::answer_with_response(&desk, &enqueued[0], wait).await;
+            Ok((answer, events))
+        }
+        _ => Ok((answer(enqueued, is_array), events)),
+    }
 }
 
-fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {
-    let new = enqueued.iter().any(|one| !one.duplicate);
-    let status = if new {
+/// What is appended to, and for whom.
+struct Append<'a> {
+    stream: &'a str,
+    session: &'a str,
+    trace: Option<&'a TraceContext>,
+    producer: Option<&'a str>,
+    /// The client waits for the answer to the event, which is a request to another agent.
+    awaits_response: bool,
+}
+
+impl Append<'_> {
+    /// Appends the events of a body; returns whether it was an array, too.
+    async fn body(&self, desk: &Desk, body: &[u8]) -> Result<(Vec<Enqueued>, bool), Problem> {
+        let stream = self.stream;
+        let body = Body::read(body, self.session, self.trace)?;
+        let mut events = body.events(self.session);
+        for event in &mut events {
+            event.producer = self.producer;
+        }
+        let awaits = self.awaits_response && !body.is_array;
+        if awaits {
+            // Before it can be answered.
+            let request_id = *events[0].message_id.get_or_insert_with(Uuid::now_v7);
+            prefer::expect(desk, stream, request_id).await?;
+        }
+        let enqueued = desk.appender.append(stream, &events).await?;
+        if awaits && events[0].message_id != Some(enqueued[0].message_id) {
+            // It was there under another id.
+            prefer::expect(desk, stream, enqueued[0].message_id).await?;
+        }
+        for duplicate in [false, true] {
+            let events = enqueued.iter().filter(|one| one.duplicate == duplicate);
+            desk.serving
+                .appended(stream, events.count() as u64, duplicate);
+        }
+        Ok((enqueued, body.is_array))
+    }
+}
+
+/// The status of an answer to an append.
+fn status(enqueued: &[Enqueued]) -> StatusCode {
+    if enqueued.iter().any(|one| !one.duplicate) {
         StatusCode::CREATED
     } else {
         StatusCode::OK
-    };
+    }
+}
+
+fn answer(enqueued: Vec<Enqueued>, many: bool) -> Response {
+    let status = status(&enqueued);
     let body = if many {
         serde_json::to_vec(&enqueued)
     } else {

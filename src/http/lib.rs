@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod acks;
+pub mod agents;
 mod answer;
 mod body;
 pub mod config;

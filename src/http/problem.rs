@@ -7,6 +7,7 @@ use lanekeeper_postgres::append::AppendError;
 use lanekeeper_postgres::appender::AppenderError;
 use lanekeeper_postgres::document::DocumentError;
 use serde::Serialize;
+use uuid::Uuid;
 
 use super::problem_type::{self as of, ProblemType};
 
@@ -22,6 +23,14 @@ pub struct Problem {
     detail: String,
     hint: Option<String>,
     told: Told,
+    taken: Option<Box<Taken>>,
+}
+
+/// What was done all the same: the first frames of a batch.
+#[derive(Debug, Serialize)]
+struct Taken {
+    accepted: usize,
+    ack: Vec<Uuid>,
 }
 
 /// The header that goes with a problem.
@@ -52,6 +61,8 @@ struct Document<'a> {
     hint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<i64>,
+    #[serde(flatten)]
+    taken: Option<&'a Taken>,
 }
 
 impl Problem {
@@ -61,7 +72,15 @@ impl Problem {
             detail: detail.into(),
             hint: None,
             told: Told::Nothing,
+            taken: None,
         }
+    }
+
+    /// So many frames before the refused one were accepted, and these of them are acknowledged.
+    #[must_use]
+    pub fn behind(mut self, accepted: usize, ack: Vec<Uuid>) -> Self {
+        self.taken = Some(Box::new(Taken { accepted, ack }));
+        self
     }
 
     pub fn problem_type(&self) -> ProblemType {
@@ -288,6 +307,7 @@ impl IntoResponse for Problem {
                 Told::Version(version) => Some(version),
                 _ => None,
             },
+            taken: self.taken.as_deref(),
         };
         let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];

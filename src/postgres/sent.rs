@@ -106,6 +106,30 @@ pub async fn enter(
         .map_err(StoreError::on("entering a message that is to be sent"))
 }
 
+/// As [`enter`], for several messages of a lane with their seqs. Returns the seqs of those that are acknowledged already.
+///
+/// # Errors
+/// None of them must be sent.
+pub async fn enter_many(
+    client: &impl GenericClient,
+    lane_id: i64,
+    messages: &[(i64, Uuid)],
+) -> Result<Vec<i64>, StoreError> {
+    let (seqs, ids): (Vec<i64>, Vec<Uuid>) = messages.iter().copied().unzip();
+    let rows = client
+        .query_typed(
+            include_str!("sql/sent_enter_many.sql"),
+            &[
+                (&ids, Type::UUID_ARRAY),
+                (&lane_id, Type::INT8),
+                (&seqs, Type::INT8_ARRAY),
+            ],
+        )
+        .await
+        .map_err(StoreError::on("entering messages that are to be sent"))?;
+    Ok(rows.iter().map(|row| row.get("seq")).collect())
+}
+
 /// The destination acknowledged a message in its answer, while earlier ones of its lane are not.
 ///
 /// # Errors

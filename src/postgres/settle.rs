@@ -106,7 +106,7 @@ impl OutcomeKind {
             }
             Self::Expired { .. } => Some(MessageStage::Expired),
             Self::DroppedOldest { .. } => Some(MessageStage::Dropped),
-            Self::Coalesced { .. } | Self::Redelivered { .. } => None,
+            Self::Cancelled | Self::Coalesced { .. } | Self::Redelivered { .. } => None,
         }
     }
 
@@ -119,7 +119,7 @@ impl OutcomeKind {
             Self::DeadLettered { error, .. }
             | Self::DeadLetteredAgain { error, .. }
             | Self::Dropped { error } => (None, Some(error)),
-            Self::Coalesced { .. } | Self::Redelivered { .. } => (None, None),
+            Self::Cancelled | Self::Coalesced { .. } | Self::Redelivered { .. } => (None, None),
         }
     }
 }

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use lanekeeper_core::subscription::{
-    Acknowledge, Events, Exhaustion, FileError, Limit, MessageStage, OnFull, Problem, Start,
-    built_in,
+    Acknowledge, Events, Exhaustion, FileError, FrameAcknowledge, Limit, MessageStage, OnFull,
+    Problem, Start, built_in,
 };
 use lanekeeper_core::toml_file::{Position, nearest};
 use serde_json::Value;
@@ -39,6 +39,7 @@ pub struct StreamSection {
     pub critical: Option<Events>,
     pub retry: RetrySection,
     pub pending: PendingSection,
+    pub acknowledge: Option<FrameAcknowledge>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -190,6 +191,10 @@ impl<'t> Reader<'t> {
             critical: section.take("critical", value::events),
             retry: self.retry(&mut section),
             pending: pending(&mut section),
+            acknowledge: section.take(
+                "acknowledge",
+                value::choice(&FrameAcknowledge::ALL, FrameAcknowledge::as_str),
+            ),
         };
         self.problems.extend(section.finish());
         stream
@@ -226,7 +231,7 @@ impl<'t> Reader<'t> {
             .is_none_or(lanekeeper_adapters::acknowledges);
         if ack == Some(Acknowledge::Response) && !answers {
             section.refuse_whole(
-                "ack = \"response\" needs an adapter whose destination answers with a body: webhook",
+                "ack = \"response\" needs an adapter whose destination answers with a body: webhook or agent",
             );
         }
         let ack_timeout = section.take("ack_timeout", value::duration);

@@ -82,6 +82,7 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         fan_out: section.fan_out.clone().unwrap_or(before.fan_out),
         critical: section.critical.clone().unwrap_or(before.critical),
         retry: retry(&section.retry, &before.retry),
+        acknowledge: section.acknowledge.unwrap_or(before.acknowledge),
         pending: pending(section.pending, before.pending),
     }
 }

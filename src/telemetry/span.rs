@@ -211,6 +211,13 @@ impl DeliverySpan {
         Self { span, context }
     }
 
+    /// The attempt carries so many events, of which the delivery is the first.
+    pub fn is_of(&mut self, events: usize) {
+        let count = i64::try_from(events).unwrap_or(i64::MAX);
+        self.span
+            .set_attribute(KeyValue::new(key::BATCH_COUNT, count));
+    }
+
     /// What goes out with the delivery.
     pub fn context(&self) -> &TraceContext {
         &self.context

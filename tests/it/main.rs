@@ -9,6 +9,7 @@
 #[allow(dead_code, unused_imports, reason = "tests/crash uses the rest")]
 mod support;
 
+mod agents;
 mod api;
 mod apply;
 mod bad_input;

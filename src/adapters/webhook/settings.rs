@@ -8,32 +8,54 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::{Host, Url};
 
-use super::KIND;
 use crate::settings::{self, SettingsError};
 use crate::signature;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+/// Events in one request.
+const MOST_EVENTS: usize = 50;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settings {
+pub(super) struct Settings {
     url: String,
     secret_env: Option<String>,
     timeout_ms: Option<u64>,
+    batch: Option<u64>,
+}
+
+/// What of its settings an adapter shares that posts to a URL.
+pub(crate) struct Given {
+    pub(crate) url: String,
+    pub(crate) secret_env: Option<String>,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) batch: Option<u64>,
 }
 
 /// The settings once they have been judged.
-pub(super) struct Checked {
+pub(crate) struct Checked {
     pub(super) url: Url,
     pub(super) secret_env: Option<String>,
     pub(super) timeout: Duration,
+    pub(super) batch: usize,
 }
 
 impl Checked {
     pub(super) fn read(given: &Value) -> Result<Self, SettingsError> {
-        let given: Settings = settings::parse(KIND, given)?;
-        let refused = |reason: &str| SettingsError::invalid(KIND, "url", reason);
+        let given: Settings = settings::parse(super::KIND, given)?;
+        let given = Given {
+            url: given.url,
+            secret_env: given.secret_env,
+            timeout_ms: given.timeout_ms,
+            batch: given.batch,
+        };
+        Self::judge(super::KIND, given)
+    }
+
+    /// Judges the settings of this kind of adapter.
+    pub(crate) fn judge(kind: &'static str, given: Given) -> Result<Self, SettingsError> {
+        let refused = |reason: &str| SettingsError::invalid(kind, "url", reason);
         if let Some(meant) = without_scheme(&given.url) {
             let reason = format!("it does not begin with http:// or https://; write {meant}");
             return Err(refused(&reason));
@@ -55,12 +77,13 @@ impl Checked {
         {
             // Not repeated: it may well be the secret itself.
             let reason = "it must be the name of an environment variable, not the secret";
-            return Err(SettingsError::invalid(KIND, "secret_env", reason));
+            return Err(SettingsError::invalid(kind, "secret_env", reason));
         }
         Ok(Self {
             url,
             secret_env: given.secret_env,
-            timeout: settings::timeout(KIND, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
+            timeout: settings::timeout(kind, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
+            batch: settings::batch(kind, given.batch, MOST_EVENTS)?,
         })
     }
 }
@@ -85,7 +108,8 @@ fn without_scheme(given: &str) -> Option<String> {
     Some(format!("{scheme}://{host}{}/…", port.unwrap_or_default()))
 }
 
-fn is_variable(name: &str) -> bool {
+/// Whether it is the name of a variable, and not what should be in one.
+pub(crate) fn is_variable(name: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty()
         && name.chars().all(word)
@@ -127,6 +151,17 @@ mod tests {
         for timeout_ms in [0, 300_001] {
             let error = refusal(json!({"url": "http://a.example/", "timeout_ms": timeout_ms}));
             assert!(error.contains("between 1 and 300000 ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn batches_outside_their_bounds_are_refused() {
+        for batch in [json!(0), json!(51), json!(u64::MAX)] {
+            let error = refusal(json!({"url": "http://a.example/", "batch": batch}));
+            assert!(
+                error.contains("`batch`") && error.contains("between 1 and 50"),
+                "{error}"
+            );
         }
     }
 

@@ -102,6 +102,29 @@ impl Acknowledge {
     }
 }
 
+/// When a frame that a peer sent is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameAcknowledge {
+    /// Once it is in the log.
+    #[default]
+    OnCommit,
+    /// Once every subscription that gets it has handled it.
+    OnHandled,
+}
+
+impl FrameAcknowledge {
+    pub const ALL: [Self; 2] = [Self::OnCommit, Self::OnHandled];
+
+    /// Its word in the file and in the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OnCommit => "on_commit",
+            Self::OnHandled => "on_handled",
+        }
+    }
+}
+
 /// A choice of event types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Events {
@@ -165,6 +188,8 @@ pub struct StreamDefinition {
     /// For subscriptions that say nothing of their own.
     #[serde(flatten)]
     pub pending: PendingBound,
+    /// Of frames that arrive for the stream.
+    pub acknowledge: FrameAcknowledge,
 }
 
 impl Default for StreamDefinition {
@@ -180,6 +205,7 @@ impl Default for StreamDefinition {
                 on_exhausted: Exhaustion::DeadLetter,
             },
             pending: PendingBound::default(),
+            acknowledge: FrameAcknowledge::default(),
         }
     }
 }

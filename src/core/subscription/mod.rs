@@ -11,7 +11,9 @@ mod plan;
 mod problem;
 
 pub use change::{Change, ChangeKind, FieldChange, Target, differences};
-pub use definition::{Acknowledge, Definition, Events, Exhaustion, Retry, Start, StreamDefinition};
+pub use definition::{
+    Acknowledge, Definition, Events, Exhaustion, FrameAcknowledge, Retry, Start, StreamDefinition,
+};
 pub use limit::Limit;
 pub use pending::{MessageStage, OnFull, PendingBound};
 pub use plan::{Current, Existing, Plan, Step};

@@ -30,6 +30,8 @@ pub struct Route {
     pub destination_name: Arc<str>,
     /// The buckets that every delivery draws on.
     pub buckets: Vec<Bucket>,
+    /// The most events of a lane that go in one request.
+    pub batch: usize,
     pub gate: Arc<Gate>,
     /// Lanes held over all lane connections; shared by all versions of the subscription.
     held: Arc<AtomicUsize>,
@@ -276,6 +278,7 @@ impl RouteTable {
             routes.insert(
                 id,
                 Arc::new(Route {
+                    batch: batch(&destination),
                     destination_name: subscription.place().into(),
                     buckets,
                     subscription,
@@ -331,5 +334,14 @@ impl RouteTable {
                     .get(id)
                     .is_some_and(|other| Arc::ptr_eq(route, other))
             })
+    }
+}
+
+/// The most events of a lane that the destination takes in one request.
+fn batch(destination: &Destination) -> usize {
+    match destination {
+        // Each event may draw on other buckets.
+        Destination::Adapter(adapter) if !adapter.is_paced() => adapter.max_batch().max(1),
+        Destination::Adapter(_) | Destination::Handler(_) => 1,
     }
 }

@@ -190,6 +190,7 @@ fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_p
             on_exhausted: row::on_exhausted(row)?,
         },
         pending: row::pending(row)?,
+        acknowledge: row::acknowledge(row)?,
     };
     Ok((row.try_get("name")?, row.try_get("stream_id")?, definition))
 }

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use lanekeeper_core::subscription::{
-    Acknowledge, Exhaustion, Limit, MessageStage, OnFull, PendingBound, Start, limit,
+    Acknowledge, Exhaustion, FrameAcknowledge, Limit, MessageStage, OnFull, PendingBound, Start,
+    limit,
 };
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -53,6 +54,14 @@ impl FromSql<'_> for Word<MessageStage> {
 
     fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
         from_word(raw, &MessageStage::ALL, MessageStage::as_str).map(Self)
+    }
+}
+
+impl FromSql<'_> for Word<FrameAcknowledge> {
+    accepts!(TEXT);
+
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Unreadable> {
+        from_word(raw, &FrameAcknowledge::ALL, FrameAcknowledge::as_str).map(Self)
     }
 }
 
@@ -107,6 +116,12 @@ pub(super) fn lifecycle(row: &Row) -> Result<Vec<MessageStage>, tokio_postgres::
         .flatten()
         .map(|Word(stage)| stage)
         .collect())
+}
+
+/// The column `acknowledge` of a stream.
+pub(crate) fn acknowledge(row: &Row) -> Result<FrameAcknowledge, tokio_postgres::Error> {
+    let Word(word) = row.try_get("acknowledge")?;
+    Ok(word)
 }
 
 /// The column `start_from`.

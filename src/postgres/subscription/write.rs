@@ -32,6 +32,7 @@ pub(super) async fn put_stream(
         critical,
         retry,
         pending,
+        acknowledge,
     } = &step.definition;
     let row = transaction
         .query_one(
@@ -46,6 +47,7 @@ pub(super) async fn put_stream(
                 &retry.on_exhausted.as_str(),
                 &pending.max_pending.map(int),
                 &pending.on_full.as_str(),
+                &acknowledge.as_str(),
             ],
         )
         .await

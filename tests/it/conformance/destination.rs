@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Verdict};
 use lanekeeper_core::event::Event;
 use uuid::Uuid;
 
@@ -76,6 +76,27 @@ pub(crate) async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
         }
     }
     panic!("it never ends");
+}
+
+/// Delivers events of one session in one request.
+pub(crate) async fn deliver_batch(
+    adapter: &dyn Adapter,
+    events: &[Event],
+    asks_ack: bool,
+) -> BatchVerdict {
+    let deliveries: Vec<Delivery<'_>> = events
+        .iter()
+        .map(|event| Delivery {
+            event,
+            subscription: "audit",
+            attempt: 1,
+            requeued: false,
+            asks_ack,
+            trace: None,
+            observed: None,
+        })
+        .collect();
+    adapter.deliver_batch(&deliveries).await
 }
 
 /// Starts a delivery that can be dropped by aborting the task.

@@ -6,17 +6,18 @@
 
 mod behaviour;
 mod chat;
-mod destination;
+pub(crate) mod destination;
 mod discord;
 mod exec;
 mod fake;
-mod http_server;
+pub(crate) mod http_server;
 mod redis_stream;
 mod signature;
 mod slack;
 mod stdout;
 mod telegram;
 mod webhook;
+mod webhook_batch;
 
 /// What every chat platform's bot promises: it has the same fake behind it but for the protocol.
 macro_rules! chats {

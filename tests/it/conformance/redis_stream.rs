@@ -7,13 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lanekeeper_adapters as adapter;
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::adapter::{Adapter, Verdict};
+use lanekeeper_core::adapter::{Adapter, BatchVerdict, Verdict};
 use redis::{Commands as _, Connection};
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::conforms;
-use super::destination::{Conduct, Destination, Recorder, deliver, event, retry_error};
+use super::destination::{
+    Conduct, Destination, Recorder, deliver, deliver_batch, event, retry_error,
+};
 use crate::support::{Protocol, Proxy, RedisServer, Upstream, WatchedRedis, wait_until};
 
 // No final refusal: whatever a server refuses may be mended there.
@@ -147,6 +149,31 @@ async fn a_server_that_was_away_is_found_again_and_a_wrong_key_says_so() {
     let settings = json!({"url_env": "EVENTS_REDIS", "key": "taken"});
     let error = retry_error(deliver(&*build(&there.redis, settings), &event("s", 3, "{}")).await);
     assert!(error.contains("WRONGTYPE"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_added_in_order_and_whole_or_not_at_all() {
+    let there = Entries::start(Conduct::Accept, Duration::from_secs(20)).await;
+    let settings = json!({"url_env": "EVENTS_REDIS", "batch": 100});
+    let adapter = build(&there.redis, settings.clone());
+    assert_eq!(adapter.max_batch(), 100);
+    let events: Vec<_> = (1..=100).map(|seq| event("s", seq, "{}")).collect();
+    let verdict = deliver_batch(&*adapter, &events, false).await;
+    assert_eq!(verdict, BatchVerdict::Whole(Verdict::Accepted));
+    let seqs: Vec<String> = there
+        .entries(KEY)
+        .iter()
+        .map(|fields| fields["seq"].clone())
+        .collect();
+    let expected: Vec<String> = (1..=100).map(|seq: i64| seq.to_string()).collect();
+    assert_eq!(seqs, expected);
+    let full = Entries::start(Conduct::FailForNow, Duration::from_secs(20)).await;
+    let verdict = deliver_batch(&*build(&full.redis, settings), &events, false).await;
+    let BatchVerdict::Whole(verdict) = verdict else {
+        panic!("{verdict:?}")
+    };
+    assert!(retry_error(verdict).starts_with("Redis refused it"));
+    assert_eq!(full.redis.says(&["xlen", KEY]).trim(), "0");
 }
 
 /// What an operator's name or proxy does: one address that leads to whichever server is the master.

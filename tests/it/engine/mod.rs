@@ -6,6 +6,7 @@ mod acknowledging;
 mod appending;
 mod arriving;
 mod bounded;
+mod batches;
 mod bounds;
 mod cancelling;
 mod chaos;

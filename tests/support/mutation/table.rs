@@ -151,6 +151,13 @@ pub const ROWS: &[Row] = &[
         test: "engine::poison::a_poisoned_session_and_a_thousand_blocked_lanes_cost_the_others_nothing",
     },
     Row {
+        name: "SentPastAFailure",
+        invariant: 3,
+        without: "what is behind an event that failed inside the window is not sent before it",
+        change: Rust(Mutation::SentPastAFailure),
+        test: "engine::batches::an_event_that_fails_ahead_of_the_head_holds_back_what_is_behind_it",
+    },
+    Row {
         name: "RecentPartNotChecked",
         invariant: 4,
         without: "a fetch of the recent part is refused where a lane begins before it",
@@ -173,6 +180,13 @@ pub const ROWS: &[Row] = &[
         without: "the cursor moves after the delivery",
         change: Rust(Mutation::CursorBeforeDelivery),
         test: "engine::failures::a_cut_lane_connection_cancels_its_deliveries_and_settles_nothing",
+    },
+    Row {
+        name: "BatchPassedWhole",
+        invariant: 4,
+        without: "of a batch, the cursor passes what its destination accepted",
+        change: Rust(Mutation::BatchPassedWhole),
+        test: "engine::batches::of_a_batch_that_fails_in_its_middle_the_accepted_prefix_is_settled_and_one_attempt_counted",
     },
     Row {
         name: "OutcomeNotWritten",

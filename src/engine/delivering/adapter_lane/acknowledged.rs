@@ -12,11 +12,12 @@
 //!
 //! Every message is entered in `sent` before it is sent, so that an acknowledgement finds it however soon it comes. A
 //! message that is acknowledged ahead of an earlier one is remembered there, and is not sent again with it. A failure of an
-//! event that is not the head counts for nothing: it is sent again when it is the head.
+//! event that is not the head counts for nothing: it is sent again when it is the head, and what is behind it after it.
 
 use std::time::Duration;
 
 use lanekeeper_core::adapter::Verdict;
+use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::sent;
 use lanekeeper_postgres::settle::Operation;
@@ -25,6 +26,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::read::READ_WITHIN;
+use super::upcoming::Upcoming;
 use super::{Ending, Runner, UNREAD_DELAY};
 use crate::delivering::progress::{Judgement, Stop};
 
@@ -66,7 +68,8 @@ impl Runner<'_> {
         let nothing_left = events.is_empty();
         // Events that wait for their acknowledgements, from the head on.
         let mut waiting = 0;
-        for event in events {
+        let mut upcoming = Upcoming::new(events, Vec::new());
+        while let Some((event, _)) = upcoming.next() {
             if waiting == 0 && self.progress.is_requeued_before(event.seq) {
                 match Box::pin(self.deliver_requeued(event.seq)).await {
                     Ending::Passed => {}
@@ -126,10 +129,20 @@ impl Runner<'_> {
             if waiting >= self.route.subscription.ack_window || is_suspected {
                 break;
             }
-            match self.send_once(event, waiting > 0).await {
-                Ending::Sent => waiting += 1,
-                Ending::Passed => self.delivered += usize::from(waiting == 0),
-                ending => return ending,
+            if self.sends_alone() {
+                match self.send_once(event, waiting > 0).await {
+                    Ending::Sent => waiting += 1,
+                    // It failed. What is behind it is sent behind it.
+                    Ending::Passed if waiting > 0 && !Mutation::SentPastAFailure.is_on() => break,
+                    Ending::Passed => self.delivered += 1,
+                    ending => return ending,
+                }
+            } else {
+                let sending = self.send_ahead_in_batch(event, &mut upcoming, &acked, waiting);
+                match Box::pin(sending).await {
+                    Ok(now) => waiting = now,
+                    Err(ending) => return ending,
+                }
             }
             if self.progress.must_settle()
                 && let Err(ending) = self.settle_and_keep().await

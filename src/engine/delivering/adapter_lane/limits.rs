@@ -61,15 +61,36 @@ fn queue(bucket: &Bucket) -> Duration {
 
 impl Runner<'_> {
     /// Whether no circuit of its destination is open or half open.
-    pub(super) fn is_free(&self) -> bool {
+    fn is_free(&self) -> bool {
         matches!(
             self.context.limiter().passage(&self.route.destination_name),
             Passage::Free
         )
     }
 
+    /// Waits, where there is anything to wait for, until limits and circuit let the head go. Returns true if this
+    /// delivery is the circuit's probe.
+    pub(super) async fn pass_limits(&mut self, buckets: &[Bucket]) -> Result<bool, Ending> {
+        if buckets.is_empty() && self.is_free() {
+            self.queue_position = None;
+            return Ok(false);
+        }
+        Box::pin(self.wait_for_limits(buckets)).await
+    }
+
+    /// Reports the result of a delivery where it is news to anybody.
+    pub(super) async fn tell(&self, verdict: &Verdict, buckets: &[Bucket], probe: bool) {
+        // Before anything else: other lanes are about to send.
+        let learned = self.adapter.learned();
+        let is_taken = matches!(verdict, Verdict::Accepted | Verdict::Sent);
+        let news = !is_taken || !self.context.limiter().all_is_well();
+        if news || !learned.is_empty() {
+            Box::pin(self.report(learned, verdict, buckets, probe)).await;
+        }
+    }
+
     /// Waits until limits and circuit let the head go. Returns true if this delivery is the circuit's probe.
-    pub(super) async fn wait_for_limits(&mut self, buckets: &[Bucket]) -> Result<bool, Ending> {
+    async fn wait_for_limits(&mut self, buckets: &[Bucket]) -> Result<bool, Ending> {
         self.take_turn(buckets).await?;
         self.admit().await
     }
@@ -91,7 +112,7 @@ impl Runner<'_> {
 
     /// Reports the result of a delivery: a pause to those who share the limits, a failure or a success to those who
     /// send to the destination.
-    pub(super) async fn report(
+    async fn report(
         &self,
         learned: Vec<(Bucket, Duration)>,
         verdict: &Verdict,

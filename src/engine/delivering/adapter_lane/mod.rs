@@ -9,6 +9,7 @@
 //!            ▼                              │
 //! claimed ─► deliver the batch ─► finish ───┼─► idle          entry deleted, lock released
 //!                │                          └─► busy ─► finish again, a little later
+//!                │     (one by one, or several in one request: `batch`)
 //!                ├─ head failed ─► retry        entry due later, lock released
 //!                ├─ exhausted ───► dead letter or drop: continue with the next event; or park
 //!                ├─ 1,000 events ► yield        entry due now, behind the others
@@ -26,6 +27,8 @@
 //! fetched ahead: one counter for both would make lanes wait for each other.
 
 mod acknowledged;
+mod attempt;
+mod batch;
 mod context;
 mod interrupted;
 mod limits;
@@ -34,33 +37,33 @@ mod read;
 mod sending;
 mod surplus;
 mod told;
+mod upcoming;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use jiff::civil::Date;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 pub use self::context::LaneContext;
-use lanekeeper_core::adapter::{Adapter, Verdict};
+use lanekeeper_core::adapter::Adapter;
 use lanekeeper_core::subscription::Acknowledge;
 use lanekeeper_fault::CrashPoint;
 
-use self::read::Unread;
 use self::told::{Ended, Told};
-
 use self::limits::QueuePosition;
+use self::upcoming::Upcoming;
 use crate::claiming::rate_control::LaneSlot;
 use crate::claiming::request::{Batch, Reply, Request};
 use crate::claiming::route::Route;
 use crate::delivering::coalesce::{Step, plan};
 use crate::delivering::handler::Destination;
-use crate::delivering::progress::{Judgement, Progress, Stop};
+use crate::delivering::progress::{Progress, Stop};
 use crate::delivering::surplus::SurplusWatch;
 use crate::peers::lock_validity::{LockValidity, Loss};
-use crate::shared::random;
 #[cfg(feature = "crash-points")]
 use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::claim::ClaimedLane;
@@ -138,6 +141,7 @@ async fn run_one(lane: Lane, batch: Batch, context: &LaneContext) {
         progress,
         queue_position: None,
         is_ahead: false,
+        singly: 0,
         delivered: 0,
         accepted: 0,
         filtered: 0,
@@ -162,6 +166,8 @@ struct Runner<'a> {
     queue_position: Option<QueuePosition>,
     /// The event that is being sent is not the head: earlier ones wait for their acknowledgements.
     is_ahead: bool,
+    /// So many events go one at a time though the destination takes batches.
+    singly: usize,
     /// Events passed in this holding.
     delivered: usize,
     /// Events that were accepted, and events that were filtered, since the last settlement.
@@ -239,7 +245,8 @@ impl Runner<'_> {
         let previews = self.previews(&events).await;
         let steps = plan(&events, self.route.merging(&previews));
         let nothing_left = events.is_empty();
-        for (event, step) in events.into_iter().zip(steps) {
+        let mut upcoming = Upcoming::new(events, steps);
+        while let Some((event, step)) = upcoming.next() {
             if event.seq < self.progress.next_seq() {
                 // It was left out with an earlier one.
                 continue;
@@ -250,19 +257,19 @@ impl Runner<'_> {
                     ending => return ending,
                 }
             }
-            match step {
-                Step::Filtered => {
-                    self.filtered += 1;
-                    self.progress.pass(event.seq, event.day);
+            let ending = match step {
+                Step::Deliver if self.route.batch > 1 => {
+                    Box::pin(self.attempt_batch(event, &mut upcoming)).await
                 }
-                Step::Coalesced { replaced_by } => {
-                    self.progress.coalesce(event.seq, event.day, replaced_by);
+                Step::Deliver => self.attempt(event).await,
+                step => {
+                    self.pass_by(step, event.seq, event.day);
+                    Ending::Passed
                 }
-                Step::Cancelled => self.progress.cancel(event.seq, event.day),
-                Step::Deliver => match self.attempt(event).await {
-                    Ending::Passed => {}
-                    ending => return ending,
-                },
+            };
+            match ending {
+                Ending::Passed => {}
+                ending => return ending,
             }
             self.delivered += 1;
             // Uses the time of the last delivery: passing an event takes no time.
@@ -282,6 +289,18 @@ impl Runner<'_> {
             return Box::pin(self.deliver_requeued(behind)).await;
         }
         Ending::Passed
+    }
+
+    /// The cursor passes an event that is not delivered.
+    fn pass_by(&mut self, step: Step, seq: i64, day: Date) {
+        match step {
+            Step::Coalesced { replaced_by } => self.progress.coalesce(seq, day, replaced_by),
+            Step::Cancelled => self.progress.cancel(seq, day),
+            Step::Filtered | Step::Deliver => {
+                self.filtered += u64::from(step == Step::Filtered);
+                self.progress.pass(seq, day);
+            }
+        }
     }
 
     /// Delivers the requeued dead letters that come before this event, one at a time.
@@ -314,114 +333,6 @@ impl Runner<'_> {
         Ending::Passed
     }
 
-    /// Tries the head once.
-    async fn attempt(&mut self, fetched: FetchedEvent) -> Ending {
-        if self.context.is_stopping() {
-            return Ending::Stopped(Stop::new(Operation::Release));
-        }
-        if self.route.is_replaced() {
-            // The next holder uses the new version.
-            return Ending::Stopped(Stop::new(Operation::Yield));
-        }
-        let (seq, day, message_id) = (fetched.seq, fetched.day, fetched.message_id);
-        self.progress.begin_head(message_id);
-        if let Some(judgement) = self.progress.exhaust_if_crashed(
-            self.context.shared.settings.max_crashes,
-            seq,
-            day,
-            &self.route.subscription,
-        ) {
-            return self.ending(judgement).await;
-        }
-        if self.route.subscription.leaves_out() {
-            match Box::pin(self.leaves_out(&fetched)).await {
-                Ok(false) => {}
-                Ok(true) => return Ending::Passed,
-                Err(ending) => return ending,
-            }
-        }
-        let _alone = if self.progress.is_suspected_poison() {
-            // One suspected poison event at a time in this process, under a claim of its own: a further crash is
-            // charged to it and not to the other lanes of the worker.
-            let permit = Arc::clone(&self.context.shared.delivering.suspected_poison)
-                .acquire_owned()
-                .await;
-            if !self.record_suspected_poison().await {
-                return Ending::Lost;
-            }
-            permit.ok()
-        } else {
-            None
-        };
-        // What few deliveries need is boxed, here and below: every lane reserves memory for this whole future.
-        let _reservation = if fetched.payload.is_none() {
-            match Box::pin(self.reserve_payload(&fetched)).await {
-                Ok(reservation) => Some(reservation),
-                Err(ending) => return ending,
-            }
-        } else {
-            None
-        };
-        let event = match self.event(fetched).await {
-            Ok(event) => event,
-            // Not an attempt: the destination never saw it.
-            Err(Unread::Later) => return Ending::Stopped(Stop::retry(UNREAD_DELAY, None)),
-            Err(Unread::Never(error)) => {
-                let judgement = self
-                    .progress
-                    .exhaust(seq, day, error, &self.route.subscription);
-                return self.ending(judgement).await;
-            }
-        };
-        let buckets = self.buckets(&event);
-        let probe = if buckets.is_empty() && self.is_free() {
-            self.queue_position = None;
-            false
-        } else {
-            match Box::pin(self.wait_for_limits(&buckets)).await {
-                Ok(probe) => probe,
-                Err(ending) => return ending,
-            }
-        };
-        #[cfg(feature = "crash-points")]
-        if Mutation::CursorBeforeDelivery.is_on() {
-            self.progress.pass(seq, day);
-            if let Err(ending) = self.settle_and_keep().await {
-                return ending;
-            }
-        }
-        #[cfg(feature = "crash-points")]
-        let _connection = if Mutation::PooledConnectionHeld.is_on() {
-            self.context.shared.pool.get().await.ok()
-        } else {
-            None
-        };
-        let verdict = match self.send(&event, day).await {
-            Ok(verdict) => verdict,
-            Err(ending) => return ending,
-        };
-        // Before anything else: other lanes are about to send.
-        let learned = self.adapter.learned();
-        let is_taken = matches!(verdict, Verdict::Accepted | Verdict::Sent);
-        let news = !is_taken || !self.context.limiter().all_is_well();
-        if news || !learned.is_empty() {
-            Box::pin(self.report(learned, &verdict, &buckets, probe)).await;
-        }
-        let ack = self.route.subscription.ack;
-        let verdict = ack.of_answer(verdict, self.adapter.acknowledges());
-        self.tell_attempt(seq, message_id, &verdict);
-        if self.is_ahead {
-            return Box::pin(self.sent_ahead(seq, message_id, verdict)).await;
-        }
-        self.accepted += u64::from(verdict == Verdict::Accepted);
-        let judgement = {
-            let _logged = self.logged_with.take().map(opentelemetry::Context::attach);
-            self.progress
-                .judge(seq, day, verdict, &self.route.subscription, random)
-        };
-        self.ending(judgement).await
-    }
-
     /// Settles and keeps the lane.
     async fn settle_and_keep(&mut self) -> Result<(), Ending> {
         match self.settle(Stop::new(Operation::Keep)).await {
@@ -431,29 +342,6 @@ impl Runner<'_> {
             }) => Ok(()),
             _ => Err(Ending::Lost),
         }
-    }
-
-    async fn ending(&self, judgement: Judgement) -> Ending {
-        match judgement {
-            Judgement::Passed => Ending::Passed,
-            Judgement::Sent => Ending::Sent,
-            Judgement::Stopped(stop) => Ending::Stopped(stop),
-            Judgement::Gone { reason, stop } => {
-                Box::pin(self.context.pause(&self.route.subscription, &reason)).await;
-                Ending::Stopped(stop)
-            }
-        }
-    }
-
-    async fn record_suspected_poison(&self) -> bool {
-        let (reply, recorded) = oneshot::channel();
-        let request = Request::SuspectedPoison {
-            lane_id: self.claimed.lane_id,
-            version: self.progress.version,
-            crashes: self.progress.crashes,
-            reply,
-        };
-        self.context.requests.send(request).is_ok() && recorded.await.unwrap_or(false)
     }
 
     /// Returns `None` if the lane connection is gone.

@@ -8,8 +8,16 @@ use super::{Ending, Runner, UNREAD_DELAY};
 use crate::delivering::progress::Stop;
 
 impl Runner<'_> {
+    /// Goes on with the head, unless it is left out.
+    pub(super) async fn or_leaves_out(&mut self, head: &FetchedEvent) -> Result<(), Ending> {
+        if self.route.subscription.leaves_out() && Box::pin(self.leaves_out(head)).await? {
+            return Err(Ending::Passed);
+        }
+        Ok(())
+    }
+
     /// Whether the head is left out, with what is to go with it. The cursor has passed it then.
-    pub(super) async fn leaves_out(&mut self, head: &FetchedEvent) -> Result<bool, Ending> {
+    async fn leaves_out(&mut self, head: &FetchedEvent) -> Result<bool, Ending> {
         // A message of which a part is sent already is completed.
         let has_begun = || self.adapter.has_begun(head.message_id);
         if self.is_ahead || self.progress.head_is_dead_letter() || has_begun() {

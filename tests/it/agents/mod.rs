@@ -1,0 +1,9 @@
+//! Frames between agents (C3, C7, C9): the endpoint, the adapter, and two Lanekeepers that talk.
+
+mod adapter;
+mod handled;
+mod inbox;
+mod pair;
+mod peers;
+mod receivers;
+mod responses;
