@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::{
     Environment, Exec, PlatformRate, SettingsError, Stdout, Tmux, Webhook, agent, discord,
-    redis_stream,
-    slack, telegram,
+    redis_stream, slack, telegram,
 };
 
 /// What a subscription's `adapter` may name.

@@ -83,7 +83,7 @@ impl Runner<'_> {
             Ok(verdict) => verdict,
             Err(ending) => return ending,
         };
-        self.tell(&verdict, &buckets, probe).await;
+        self.report_verdict(&verdict, &buckets, probe).await;
         let ack = self.route.subscription.ack;
         let verdict = ack.of_answer(verdict, self.adapter.acknowledges());
         self.tell_attempt(seq, message_id, &verdict);

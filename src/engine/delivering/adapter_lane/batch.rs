@@ -185,11 +185,7 @@ impl Runner<'_> {
 
     /// Waits for the limits, sends, and reports the result to those who share the limits and the destination.
     /// `day`: of the first event.
-    async fn send_gathered(
-        &mut self,
-        events: &[Event],
-        day: Date,
-    ) -> Result<BatchVerdict, Ending> {
+    async fn send_gathered(&mut self, events: &[Event], day: Date) -> Result<BatchVerdict, Ending> {
         // An adapter that gets batches has no buckets of its own.
         let buckets = self.route.buckets.clone();
         let probe = self.pass_limits(&buckets).await?;
@@ -197,7 +193,7 @@ impl Runner<'_> {
             [event] => BatchVerdict::Whole(self.send(event, day).await?),
             events => self.send_batch(events, day).await?,
         };
-        self.tell(&telling(&verdict), &buckets, probe).await;
+        self.report_verdict(&shared_verdict(&verdict), &buckets, probe).await;
         Ok(verdict)
     }
 
@@ -413,7 +409,7 @@ fn size(event: &FetchedEvent) -> usize {
 
 /// What of a batch's verdict concerns those who share its destination: a request for a pause; otherwise that of its
 /// first event, since a destination that accepts some works.
-fn telling(verdict: &BatchVerdict) -> Verdict {
+fn shared_verdict(verdict: &BatchVerdict) -> Verdict {
     let pause = match verdict {
         BatchVerdict::Whole(_) => None,
         BatchVerdict::Each(verdicts) => verdicts

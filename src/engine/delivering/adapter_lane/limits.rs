@@ -79,7 +79,7 @@ impl Runner<'_> {
     }
 
     /// Reports the result of a delivery where it is news to anybody.
-    pub(super) async fn tell(&self, verdict: &Verdict, buckets: &[Bucket], probe: bool) {
+    pub(super) async fn report_verdict(&self, verdict: &Verdict, buckets: &[Bucket], probe: bool) {
         // Before anything else: other lanes are about to send.
         let learned = self.adapter.learned();
         let is_taken = matches!(verdict, Verdict::Accepted | Verdict::Sent);

@@ -53,8 +53,8 @@ use lanekeeper_core::adapter::Adapter;
 use lanekeeper_core::subscription::Acknowledge;
 use lanekeeper_fault::CrashPoint;
 
-use self::told::{Ended, Told};
 use self::limits::QueuePosition;
+use self::told::{Ended, Told};
 use self::upcoming::Upcoming;
 use crate::claiming::rate_control::LaneSlot;
 use crate::claiming::request::{Batch, Reply, Request};
