@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::access::Peer;
-use super::events::{Desk, json, trace_of};
+use super::events::{Desk, HeldBody, json, trace_of};
 use super::problem::Problem;
 use super::problem_type;
 
@@ -88,7 +88,7 @@ async fn receive(
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let taking = tokio::spawn(async move {
         let _held = (room, place);
-        let taken = inbox.take(&body).await?;
+        let taken = inbox.take(&bytes).await?;
         Ok((inbox, taken))
     });
     let (inbox, taken) = taking.await.unwrap_or_else(|_| Err(Problem::failed()))?;

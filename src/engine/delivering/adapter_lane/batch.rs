@@ -193,7 +193,8 @@ impl Runner<'_> {
             [event] => BatchVerdict::Whole(self.send(event, day).await?),
             events => self.send_batch(events, day).await?,
         };
-        self.report_verdict(&shared_verdict(&verdict), &buckets, probe).await;
+        self.report_verdict(&shared_verdict(&verdict), &buckets, probe)
+            .await;
         Ok(verdict)
     }
 
