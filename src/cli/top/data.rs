@@ -8,7 +8,7 @@ use lanekeeper_config::Config;
 use lanekeeper_core::error::chain;
 use lanekeeper_postgres::database::Database;
 use lanekeeper_postgres::inspect::{
-    self, Deliveries, Delivery, LaneStatus, SubscriptionStatus, WorkerStatus,
+    self, Deliveries, Delivery, LaneFilter, LaneStatus, SubscriptionStatus, WorkerStatus,
 };
 use lanekeeper_postgres::log::{self, Reader};
 use lanekeeper_postgres::operate::{self, LaneAction};
@@ -142,10 +142,16 @@ async fn snapshot(
     let status = inspect::status(&reading, ROWS, inspect::LANES_LOOKED_AT, iter::empty()).await?;
     let deliveries: Deliveries = inspect::deliveries(&reading, frozen_after).await?;
     // What is held up comes first, then what else has something to do.
-    let mut ids = inspect::active_lanes(&reading, None, true, ROWS).await?;
-    for id in inspect::active_lanes(&reading, None, false, ROWS).await? {
-        if !ids.contains(&id) {
-            ids.push(id);
+    let mut ids = Vec::new();
+    for held_up in [true, false] {
+        let filter = LaneFilter {
+            held_up,
+            ..LaneFilter::default()
+        };
+        for (id, _) in inspect::active_lanes(&reading, filter, ROWS).await? {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
         }
     }
     ids.truncate(usize::try_from(ROWS).unwrap_or(usize::MAX));
