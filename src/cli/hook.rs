@@ -123,6 +123,9 @@ fn hook(args: &Args, config: &Config, origin: &Origin, said: &mut Said) {
         Emitted::Stored => {}
         Emitted::StoredWithoutSpool { because } => said.add(format!("stored, but {because}")),
         Emitted::Spooled { because } => said.add(format!("kept in the spool: {because}")),
+        Emitted::Unsynced { because } => said.add(format!(
+            "kept in the spool: {because}. The disk did not confirm it in time: only a power loss would lose it"
+        )),
         Emitted::Rejected { because, kept_in } => said.add(format!(
             "refused, kept in {}: {because}. See `lanekeeper spool --rejected`.",
             kept_in.display()
@@ -170,10 +173,8 @@ fn emit(
     runtime: Option<Runtime>,
 ) -> Emitted {
     let Some(runtime) = runtime else {
-        return match kept.and_then(|kept| kept.sync()) {
-            Ok(()) => Emitted::Spooled {
-                because: "nothing could be sent".to_owned(),
-            },
+        return match kept {
+            Ok(kept) => synced(kept, emitter.budget),
             Err(error) => Emitted::Lost {
                 because: error.to_string(),
             },
@@ -183,6 +184,24 @@ fn emit(
     // Not to wait for a name lookup that hangs in the runtime's blocking pool.
     runtime.shutdown_background();
     emitted
+}
+
+/// What becomes of a record that nothing can be sent of.
+fn synced(kept: Appended, budget: Duration) -> Emitted {
+    let because = "nothing could be sent".to_owned();
+    let (sender, result) = sync_channel(1);
+    // Not joined: it may hang for as long as the disk does.
+    thread::spawn(move || {
+        // Nobody listens any more where it took longer than the budget.
+        let _ = sender.send(kept.sync());
+    });
+    match result.recv_timeout(budget) {
+        Ok(Ok(())) => Emitted::Spooled { because },
+        Ok(Err(error)) => Emitted::Lost {
+            because: error.to_string(),
+        },
+        Err(_) => Emitted::Unsynced { because },
+    }
 }
 
 /// The payload, and whether it is all of it; none where it would come from a terminal.

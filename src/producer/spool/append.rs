@@ -10,6 +10,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lanekeeper_fault::Hang;
+
 use super::SpoolError;
 use super::layout::{HEAD_LEN, head, lock, notes_too_much, open, unlock};
 
@@ -29,6 +31,7 @@ pub struct Appended {
 impl Appended {
     /// Returns when the record is on the disk.
     pub fn sync(&self) -> Result<(), SpoolError> {
+        Hang::Sync.pass();
         let sync = || -> io::Result<()> {
             self.file.sync_data()?;
             if self.is_new {

@@ -412,11 +412,10 @@ pub(super) async fn blocking<T: Send + 'static>(
     aside(work).await
 }
 
-/// Disk work that goes on while the caller does something else.
-pub async fn aside<T: Send + 'static>(
+/// Disk work that begins now and goes on while the caller does something else. Dropped, it goes on to its end.
+pub fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
-) -> Result<T, SpoolError> {
-    spawn_blocking(work)
-        .await
-        .map_err(|source| SpoolError::Task { source })?
+) -> impl Future<Output = Result<T, SpoolError>> {
+    let task = spawn_blocking(work);
+    async move { task.await.map_err(|source| SpoolError::Task { source })? }
 }

@@ -3,15 +3,17 @@
 //! ```text
 //! append to the session's spool file ── failed ─► connect ─► send what waits ─► enqueue
 //!           │ written: no signal loses it any more
-//!           ├─► sync the file
-//!           └─► connect, meanwhile
-//!                  │
-//!                  ▼
-//!   send that file up to the record ── stored ─► drain what other sessions left here, while time remains
+//!           ├─► sync the file, beside all that follows
+//!           ▼
+//!   connect; send that file up to the record ── stored ─► drain what other sessions left here, while time remains
 //!           │
 //!           ├─ refused for good ─► rejected/ (and a stand-in event where the payload is the reason)
-//!           └─ away, slow, unmigrated, outcome unknown ─► it is in the file already
+//!           └─ away, slow, unmigrated, outcome unknown ─► it is in the file; wait for the sync, within the budget
 //! ```
+//!
+//! Nobody waits for the disk where Postgres took the record. Where Postgres did not, and the disk does not confirm the
+//! record within the budget either, the record is in the file as the system's memory has it: it outlives this process,
+//! and the machine only if the disk still takes it. The call says so ([`Emitted::Unsynced`]).
 //!
 //! A record whose COMMIT was not answered stays in the spool: its message id makes the second time
 //! harmless. The order inside the session is the spool's business: see its invariants.
@@ -27,7 +29,7 @@ use lanekeeper_producer::spool::{
     Appended, DrainLimits, DrainReport, Record, Spool, SpoolError, drain,
 };
 use lanekeeper_producer::{Producer, ProducerError, Way};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::STREAM;
 
@@ -50,6 +52,8 @@ pub enum Emitted {
     StoredWithoutSpool { because: String },
     /// On disk, synced; a drain will bring it in.
     Spooled { because: String },
+    /// In the spool's file, and the disk did not confirm it in time: a power loss may take it, nothing else does.
+    Unsynced { because: String },
     /// Postgres will never take it: kept in the spool's `rejected/`.
     Rejected { because: String, kept_in: PathBuf },
     /// Nowhere. The one case that a person has to hear of.
@@ -99,35 +103,37 @@ impl Emitter<'_> {
         deadline: Instant,
     ) -> Emitted {
         let kept = Arc::new(kept);
-        let synced = Arc::clone(&kept);
-        let synced = aside(move || synced.sync());
-        let (synced, sent) = match self.way {
-            None => (synced.await, Err(NO_WAY.to_owned())),
-            Some(way) => {
-                let (synced, connected) = tokio::join!(synced, Producer::connect(way, deadline));
-                let sent = match connected {
-                    Ok(producer) => self.send_until(&producer, spool, &kept, deadline).await,
-                    Err(error) => Err(told(&error)),
-                };
-                (synced, sent)
-            }
+        let unsynced = Arc::clone(&kept);
+        let synced = aside(move || unsynced.sync());
+        let sent = match self.way {
+            None => Err(NO_WAY.to_owned()),
+            Some(way) => match Producer::connect(way, deadline).await {
+                Ok(producer) => self.send_until(&producer, spool, &kept, deadline).await,
+                Err(error) => Err(told(&error)),
+            },
         };
         let rejection = |(because, kept_in): (&str, &Path)| Emitted::Rejected {
             because: because.to_owned(),
             kept_in: kept_in.to_owned(),
         };
-        match (sent, synced) {
-            (Ok(report), _) => kept
-                .set_aside()
-                .map(rejection)
-                .or_else(|| rejected(record, report.rejected))
-                .unwrap_or(Emitted::Stored),
-            (Err(because), Ok(())) => kept
+        let because = match sent {
+            Ok(report) => {
+                return kept
+                    .set_aside()
+                    .map(rejection)
+                    .or_else(|| rejected(record, report.rejected))
+                    .unwrap_or(Emitted::Stored);
+            }
+            Err(because) => because,
+        };
+        match timeout_at(deadline, synced).await {
+            Ok(Ok(())) => kept
                 .set_aside()
                 .map_or(Emitted::Spooled { because }, rejection),
-            (Err(because), Err(error)) => Emitted::Lost {
+            Ok(Err(error)) => Emitted::Lost {
                 because: format!("{because}; {error}"),
             },
+            Err(_) => Emitted::Unsynced { because },
         }
     }
 

@@ -108,6 +108,40 @@ async fn a_server_that_never_answers_costs_the_budget_and_no_event() {
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
+/// B9: what Postgres took needs no disk; what it did not take is in the file, and the call says that it may be in the
+/// machine's memory only.
+#[cfg(feature = "crash-points")]
+#[tokio::test]
+async fn a_disk_that_hangs_in_a_sync_holds_up_no_call_beyond_its_budget_and_loses_none() {
+    let db = TestDb::new().await;
+    let mut machine = Machine::new(db.url());
+    // The longest that may be set.
+    machine.timeout_ms = 10_000;
+    let hook = |machine: &Machine, number| {
+        let mut command = machine.command(&["hook", "--cli", "codex"]);
+        let started = Instant::now();
+        let stderr = super::answered(command.env("HANG", "sync"), &numbered("s", number));
+        (stderr, started.elapsed())
+    };
+    let (stderr, took) = hook(&machine, 0);
+    assert_eq!(stderr, "", "Postgres has it");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+
+    machine.url = NOWHERE.to_owned();
+    machine.timeout_ms = 300;
+    let (stderr, took) = hook(&machine, 1);
+    assert!(stderr.contains("did not confirm it in time"), "{stderr}");
+    assert!(!stderr.contains("LOST"), "{stderr}");
+    assert!(took >= Duration::from_millis(200), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(machine.spool().holds("s"));
+
+    machine.url = db.url().to_owned();
+    machine.timeout_ms = 10_000;
+    assert_eq!(machine.hook("codex", &numbered("s", 2)), "");
+    assert_eq!(prompts(&db.connect().await, "s").await, [0, 1, 2]);
+}
+
 #[tokio::test]
 async fn a_call_whose_answer_never_came_is_stored_once() {
     let db = TestDb::new().await;
