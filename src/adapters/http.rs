@@ -1,5 +1,12 @@
 //! The HTTP client of all adapters: no redirects, no proxies, only public addresses unless the operator allows others,
 //! verified certificates, and a limit on every body that is read.
+//!
+//! **Connections.** Each delivery uses one, so no more are in use than the subscription's `concurrency`; a few more may be
+//! open and idle. A delivery that finds no idle connection opens one, takes an idle one if that comes free first, and
+//! leaves the new one to the pool. A strict bound would need something that lives as long as a connection. reqwest's
+//! `connector_layer` can hold a permit while it connects and no longer: its response is a sealed type, which can neither
+//! be wrapped nor made, so nothing can be tied to a connection's end. A client over hyper-util's own pool could, at the
+//! price of doing TLS, name resolution and time-outs here.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;

@@ -266,7 +266,7 @@ async fn read_body(
         if bytes.len() + data.len() > limit {
             return Err(Problem::too_large(limit));
         }
-        room.grow(data.len())?;
+        room.reserve(&mut bytes, data.len(), limit)?;
         bytes.extend_from_slice(&data);
     }
     Ok(bytes)

@@ -123,6 +123,25 @@ impl Room {
     }
 }
 
+impl Room {
+    /// Makes room for more bytes in a buffer of at most `most`. What the buffer allocates is counted, not what it holds.
+    pub fn reserve(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        more: usize,
+        most: usize,
+    ) -> Result<(), Problem> {
+        let (before, needed) = (buffer.capacity(), buffer.len() + more);
+        if needed > before {
+            // In larger and larger steps, so that a body that comes byte by byte is not copied with each of them.
+            let after = (before * 2).min(most).max(needed);
+            self.grow(after - before)?;
+            buffer.reserve_exact(after - buffer.len());
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some((shares, token_id)) = &self.share {
@@ -198,6 +217,26 @@ mod tests {
         assert_eq!(rooms.len(), 4);
         drop(rooms);
         assert_eq!(fill(&places, None, MEGABYTE).len(), 4, "it is given back");
+    }
+
+    #[test]
+    fn a_body_that_comes_in_pieces_is_counted_as_it_is_allocated() {
+        const MOST: usize = 10_000;
+        let places = places();
+        let mut room = places.body(None).ok().unwrap();
+        let mut buffer = Vec::new();
+        for _ in 0..MOST / 100 {
+            room.reserve(&mut buffer, 100, MOST).unwrap();
+            buffer.extend([0; 100]);
+            assert!(
+                buffer.capacity() <= room.bytes,
+                "{} {}",
+                buffer.capacity(),
+                room.bytes
+            );
+            assert!(room.bytes <= MOST);
+        }
+        assert_eq!(buffer.len(), MOST);
     }
 
     #[test]

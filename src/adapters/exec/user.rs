@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use rustix::process::{getgid, getuid};
+use rustix::process::{getgid, getgroups, getuid};
 
 use super::KIND;
 use crate::SettingsError;
@@ -24,15 +24,20 @@ pub(super) struct User {
 }
 
 impl User {
-    /// The user `given`, a name or `uid:gid`. `None`: the worker runs as this user already.
+    /// The user `given`, a name or `uid:gid`. `None`: the worker runs as this user already, and in no other group.
     pub(super) fn resolve(given: &str) -> Result<Option<Self>, SettingsError> {
         let accounts = std::fs::read_to_string(Path::new(ACCOUNTS)).unwrap_or_default();
         let user = Self::find(given, &accounts).ok_or_else(|| invalid(unknown(given)))?;
-        if user.uid == getuid().as_raw() && user.gid == getgid().as_raw() {
+        let is_own = user.uid == getuid().as_raw() && user.gid == getgid().as_raw();
+        if is_own && !has_other_groups(user.gid) {
             return Ok(None);
         }
         match may_change_user() {
             true => Ok(Some(user)),
+            false if is_own => Err(invalid(format!(
+                "this worker runs as {given} already, and may not take its supplementary groups from programs: start \
+                 it without them, as root with the capabilities SETUID and SETGID, or leave `user` out"
+            ))),
             false => Err(invalid(format!(
                 "this worker may not start programs as {given}: it must run as root, with the capabilities SETUID \
                  and SETGID"
@@ -63,6 +68,14 @@ impl User {
             None => known.find(|(name, _)| *name == given).map(|(_, user)| user),
         }
     }
+}
+
+/// Whether this process is in a group besides `gid`. Its programs would be too.
+fn has_other_groups(gid: u32) -> bool {
+    // Where they cannot be read there may be some.
+    getgroups().map_or(true, |groups| {
+        groups.iter().any(|group| group.as_raw() != gid)
+    })
 }
 
 fn invalid(reason: impl Into<String>) -> SettingsError {

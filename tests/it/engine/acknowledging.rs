@@ -323,3 +323,32 @@ async fn many_are_acknowledged_in_one_call_and_more_than_it_takes_in_none() {
     assert_eq!(error.sqlstate(), Some("LK006"));
     worker.stop().await;
 }
+
+/// The consumer acknowledges in a transaction that may stay open, and the destination's answer acknowledges too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acknowledgement_in_the_answer_waits_for_no_open_transaction_of_the_consumer() {
+    let bed = bed("required", HOUR_MS, 1, 0).await;
+    let worker = bed.worker().await;
+    bed.enqueue_bulk(1, 1).await;
+    waits(&bed, 1).await;
+    worker.stop().await;
+    let lane_id = bed.count("SELECT lane_id FROM lanekeeper.sent").await;
+    let message_id = message(&bed, 1).await;
+    let acked = "SELECT count(*) FROM lanekeeper.sent WHERE acked_at IS NOT NULL";
+
+    let mut consumer = bed.db.connect().await;
+    let open = consumer.transaction().await.unwrap();
+    let call = "SELECT lanekeeper.ack($1)";
+    open.execute(call, &[&message_id]).await.unwrap();
+    let waiting = "SET lock_timeout = '200ms'";
+    bed.client.batch_execute(waiting).await.unwrap();
+    sent::remember(&bed.client, lane_id, message_id)
+        .await
+        .unwrap();
+    open.rollback().await.unwrap();
+    assert_eq!(bed.count(acked).await, 0, "it waits like the others");
+    sent::remember(&bed.client, lane_id, message_id)
+        .await
+        .unwrap();
+    assert_eq!(bed.count(acked).await, 1);
+}

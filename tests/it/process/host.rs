@@ -77,6 +77,36 @@ async fn a_program_of_the_same_user_cannot_read_the_workers_secrets_and_has_the_
     assert!(worker.stop().await.success());
 }
 
+/// A user is named so that programs can do less. That the worker runs as the same one changes nothing of that.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_runs_as_the_workers_own_user_is_in_none_of_its_other_groups() {
+    if !rustix::process::getuid().is_root() {
+        // Nobody else can have groups taken away.
+        return;
+    }
+    let db = TestDb::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let subscription = format!(
+        "[subscription.grouped]\nstream = \"runs\"\nadapter = \"exec\"\nuser = \"0:0\"\n\
+         command = [\"sh\", \"-c\", 'id -G > \"$OUT/part\"; mv \"$OUT/part\" \"$OUT/said\"']\n\
+         env = {{ OUT = \"{}\" }}\n",
+        folder.path().display()
+    );
+    apply(&db, &subscription).await;
+    enqueue(&db, 1).await;
+    let program = lanekeeper_by(&["setpriv", "--groups", "4711,4712"]);
+    let worker = WorkerProcess::spawn_as(program, db.url(), 0, "none", &[]);
+    worker.serves().await;
+    let said = folder.path().join("said");
+    wait_until(LIMIT, "the program has said its groups", async || {
+        said.exists()
+    })
+    .await;
+    assert_eq!(std::fs::read_to_string(&said).unwrap(), "0\n");
+    assert!(worker.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_that_hangs_takes_no_file_descriptor_of_another() {
     let db = TestDb::new().await;
