@@ -16,8 +16,12 @@ TESTS := $(if $(shell $(CARGO) nextest --version 2>/dev/null),nextest run,test) 
 
 MATRIX_TESTS := $(if $(findstring nextest,$(TESTS)),nextest run,test) $(FEATURES) --test it --test crash
 
+# What reads or compares times of the server.
+HOURS_TESTS := nextest run $(FEATURES) --test it
+HOURS_ONLY := test(/^(housekeeping|statements|upgrade|engine::(appending|acknowledging|closing|pausing|requeue|waking)|cli::status|hooks::spool)::/)
+
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis
+.PHONY: help build test matrix hours lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +40,12 @@ matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; M
 	$(CARGO) build --locked $(FEATURES)
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
+
+hours: ## Tests that depend on the time of day, on servers whose clock crosses midnight, a month, a year, 29 February; HOURS=2027-04-30T23:58:00
+	scripts/install-requirements.sh postgres
+	$(CARGO) build --locked $(FEATURES)
+	HOURS='$(HOURS)' MAJOR='$(MAJOR)' PROGRAM='$(TARGET)/debug/lanekeeper' \
+		TESTS='$(CARGO) $(HOURS_TESTS) --locked -E $(or $(ONLY),$(HOURS_ONLY))' scripts/hours.sh
 
 lint: ## Formatting, lints, shell syntax, no circles between modules
 	scripts/install-requirements.sh postgres rustfmt clippy

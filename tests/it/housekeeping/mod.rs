@@ -2,6 +2,7 @@
 
 mod archive;
 mod days;
+mod member;
 mod records;
 mod rest;
 mod rounds;

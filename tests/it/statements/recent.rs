@@ -195,10 +195,9 @@ async fn a_lane_with_an_old_backlog_is_claimed_from_its_own_day() {
 #[tokio::test]
 async fn the_recent_part_moves_where_nobody_is_in_the_way_and_waits_for_nobody() {
     let bed = Bed::new().await;
-    assert!(
-        !move_recent(&bed.client).await.unwrap(),
-        "it was moved by the migration"
-    );
+    // Moved by the migration, which may have been yesterday's.
+    move_recent(&bed.client).await.unwrap();
+    assert!(!move_recent(&bed.client).await.unwrap());
     for days_ago in [5, -3] {
         begins(&bed, days_ago).await;
         let producer = bed.db.connect().await;

@@ -1,7 +1,7 @@
 //! The statistics of subscriptions for metrics, at a cost that does not depend on history (I9).
 
 use jiff::{SignedDuration, Timestamp};
-use lanekeeper_postgres::inspect;
+use lanekeeper_postgres::{inspect, worker};
 use tokio_postgres::types::Type;
 
 use super::snapshot::{hold, pages};
@@ -46,7 +46,9 @@ async fn a_look_that_knows_a_floor_steps_over_no_token_that_was_below_it() {
         )
         .await
         .unwrap();
-    let floor = Timestamp::now() - SignedDuration::from_mins(10);
+    // By the server's clock, as that of a scan.
+    let now = worker::clock(&bed.client).await.unwrap();
+    let floor = now - SignedDuration::from_mins(10);
     let stepped_over = pages_read(&bed, &[]).await;
     let below_left_out = pages_read(&bed, &[(1, floor)]).await;
     assert!(
@@ -63,7 +65,7 @@ async fn a_look_that_knows_a_floor_steps_over_no_token_that_was_below_it() {
         assert_eq!((seen[0].lanes.ready, seen[0].behind), (3, 6));
     }
     // A floor that is too high hides what is below it, and only that.
-    let later = Timestamp::now() + SignedDuration::from_mins(10);
+    let later = now + SignedDuration::from_mins(10);
     let seen = inspect::status(&bed.client, 10, 10, [(1, later)].into_iter())
         .await
         .unwrap();
