@@ -436,6 +436,15 @@ CREATE TABLE lanekeeper.subscription_report (
 );
 CREATE INDEX subscription_report_by_subscription ON lanekeeper.subscription_report (subscription_id);
 
+-- Pauses that destinations asked for (429, Retry-After), by the bucket of the limit that they are about. Written only by
+-- workers that have no Redis, and only for pauses that outlast a takeover (I10): a worker that starts, or takes the lanes of
+-- a dead one, keeps them. Whoever writes one removes those that are over.
+CREATE TABLE lanekeeper.limit_pause (
+    bucket  text PRIMARY KEY,
+    ends_at timestamptz NOT NULL,
+    CONSTRAINT bucket_is_bounded CHECK (octet_length(bucket) <= 2000)
+);
+
 -- One row, which is gone after a crash of the server and on a promoted standby: unlogged tables are
 -- emptied then. Connections remember it, so that a death of the server is not taken for a worker's.
 CREATE UNLOGGED TABLE lanekeeper.server_epoch (

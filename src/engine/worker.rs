@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::claiming::{backstop, claimer};
-use crate::delivering::handler_lane;
+use crate::delivering::{handler_lane, pauses};
 use crate::maintenance::archive::{self, FolderError};
 use crate::maintenance::{gauges, statistics};
 use crate::peers::clock::ServerClock;
@@ -99,9 +99,6 @@ impl Worker {
         let asked = Instant::now();
         let shown = peers::clock(&client).await?;
         let clock = ServerClock::read(asked, shown, Instant::now());
-        // Before the first claim: an event that kills every worker at once would otherwise be claimed again, for ever,
-        // before the last crashes are charged to it.
-        peers::take_over(&client, identity.worker_id, frozen_after_ms(&settings)).await?;
         let most = match settings.max_lanes {
             Some(lanes) => lanes,
             None => lanes_of_newcomer(&client, identity.worker_id, &settings).await?,
@@ -117,6 +114,10 @@ impl Worker {
             max_lanes = most,
             "worker started"
         );
+        // Before the first claim: an event that kills every worker at once would otherwise be claimed again, for ever,
+        // before the last crashes are charged to it.
+        control::take_over(&client, &shared).await?;
+        pauses::read(&client, &shared).await?;
         gauges::register(&opentelemetry::global::meter(names::SCOPE), &shared);
         let others = vec![
             // Listening starts before the first claim, so that no event is missed between the two.
@@ -271,7 +272,14 @@ async fn depart(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send 
             return Ok(());
         }
         // Otherwise survivors would take it for a death and charge it.
-        peers::take_over(&client, worker_id, frozen_after_ms(&shared.settings)).await?;
+        let frozen_after_ms = frozen_after_ms(&shared.settings);
+        peers::take_over(
+            &client,
+            worker_id,
+            frozen_after_ms,
+            &shared.peers.live.ids(),
+        )
+        .await?;
     }
     Ok(peers::leave(&client, worker_id).await?)
 }

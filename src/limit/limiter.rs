@@ -104,6 +104,8 @@ pub struct Limiter {
     origin: Instant,
     mode: Mutex<Mode>,
     known: Mutex<HashMap<Arc<str>, Known>>,
+    /// Pauses that other processes kept for this one, by bucket.
+    kept_pauses: Mutex<HashMap<String, Instant>>,
     fleet: Mutex<Option<Seen>>,
     times_alone: AtomicU64,
     breaker: BreakerSettings,
@@ -136,6 +138,7 @@ impl Limiter {
             origin: now,
             mode: Mutex::new(Mode::Alone { from }),
             known: Mutex::default(),
+            kept_pauses: Mutex::default(),
             fleet: Mutex::default(),
             times_alone: AtomicU64::new(0),
             breaker,
@@ -221,14 +224,15 @@ impl Limiter {
         }
     }
 
-    /// Records that the destination asked for a pause. All processes that reach Redis send nothing during it.
-    pub async fn pause(&self, buckets: &[Bucket], pause: Duration) {
+    /// Records that the destination asked for a pause. All processes that reach Redis send nothing during it. Returns
+    /// true if only this process knows of it and has not been told before: somebody must keep it for the others.
+    pub async fn pause(&self, buckets: &[Bucket], pause: Duration) -> bool {
         let now = Instant::now();
-        self.learn(buckets, &vec![pause; buckets.len()], now);
+        let is_news = self.learn(buckets, &vec![pause; buckets.len()], now);
         let link = match &*locked(&self.mode) {
             Mode::Shared(link) => Arc::clone(link),
             // Redis is told when this process joins again.
-            Mode::Alone { .. } | Mode::Joining => return,
+            Mode::Alone { .. } | Mode::Joining => return is_news,
         };
         let reports: Vec<Report> = buckets
             .iter()
@@ -239,9 +243,21 @@ impl Limiter {
                 silent: pause,
             })
             .collect();
-        if let Err(error) = link.report(&reports).await {
-            self.lose(&link, &error);
+        match link.report(&reports).await {
+            Ok(()) => false,
+            Err(error) => {
+                self.lose(&link, &error);
+                is_news
+            }
         }
+    }
+
+    /// Takes the pauses that processes without Redis kept, by bucket: how long each still lasts. They replace those of
+    /// the last call.
+    pub fn set_kept_pauses(&self, pauses: HashMap<String, Duration>) {
+        let now = Instant::now();
+        let until = |(bucket, left)| (bucket, now + left);
+        *locked(&self.kept_pauses) = pauses.into_iter().map(until).collect();
     }
 
     /// Returns the fleet if it is known well enough to send, else how long to wait before asking again. A send without

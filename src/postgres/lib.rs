@@ -23,6 +23,7 @@ pub mod first_ready_entry;
 mod host;
 pub mod inspect;
 pub mod lane_connection;
+pub mod limit_pause;
 pub mod log;
 pub mod log_follow;
 pub mod maintenance;

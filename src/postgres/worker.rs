@@ -210,11 +210,12 @@ pub async fn take_over(
     client: &Client,
     own_worker_id: i64,
     frozen_after_ms: i64,
+    own_live: &[i64],
 ) -> Result<Vec<TakenOver>, StoreError> {
     let rows = client
         .query(
-            "SELECT worker_id, connections, lanes, charged FROM lanekeeper.take_over($1, $2)",
-            &[&own_worker_id, &frozen_after_ms],
+            "SELECT worker_id, connections, lanes, charged FROM lanekeeper.take_over($1, $2, $3)",
+            &[&own_worker_id, &frozen_after_ms, &own_live],
         )
         .await
         .map_err(StoreError::on("taking over from dead workers"))?;

@@ -146,7 +146,7 @@ impl World {
             return Ok(());
         };
         let own = process.identity.worker_id;
-        let taken = worker::take_over(&process.control.client, own, FROZEN_AFTER_MS)
+        let taken = worker::take_over(&process.control.client, own, FROZEN_AFTER_MS, &[])
             .await
             .map_err(told)?;
         let mut taken: Vec<_> = taken

@@ -1,7 +1,9 @@
 -- Takes over from lane connections that are gone: inserts ready entries for the lanes that they held (I13), and charges a
 -- crash to the heads that a dead worker held. Returns a row per worker taken over.
 --
--- Who is gone: a connection whose liveness lock is free. A worker takes over its own lost connections without a charge.
+-- Who is gone: a connection whose liveness lock is free. A worker takes over its own lost connections without a charge;
+-- p_own_live are those that it uses, as far as it knows. If one of these is gone, the worker died after it sent this call:
+-- nothing is done about them here, and survivors charge the death.
 -- Another worker's are taken over where its own liveness lock is free too, which means that the process is gone as a
 -- whole; or where its heartbeat is older than p_frozen_after_ms, without a charge (terminate_frozen ends its connections
 -- first). A peer that lives takes over its own.
@@ -28,7 +30,9 @@
 -- Rows of workers are removed in a loop: a plan may evaluate a lock function before the other conditions, and would take
 -- the liveness lock of a worker that stays.
 -- Bound: rows of the connections that are gone; nothing waits for a lock.
-CREATE OR REPLACE FUNCTION lanekeeper.take_over(p_own_worker_id bigint, p_frozen_after_ms bigint)
+CREATE OR REPLACE FUNCTION lanekeeper.take_over(
+    p_own_worker_id bigint, p_frozen_after_ms bigint, p_own_live bigint[] DEFAULT '{}'
+)
 RETURNS TABLE (worker_id bigint, connections bigint, lanes bigint, charged bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -48,6 +52,7 @@ BEGIN
         SELECT c.worker_id, array_agg(c.connection_id) AS connection_ids, min(c.opened_at) AS opened_at,
                bool_and(c.epoch = e.epoch) AS same_epoch
         FROM lanekeeper.lane_connection AS c LEFT JOIN lanekeeper.server_epoch AS e ON true
+        WHERE c.connection_id <> ALL (p_own_live)
         GROUP BY c.worker_id
     LOOP
         SELECT array_agg(t.connection_id) FILTER (WHERE t.gone), bool_and(t.gone) INTO v_gone, v_all

@@ -22,6 +22,7 @@
 //! | [`event`] | the event that a destination gets |
 //! | [`retry`] | when a failed head is tried again |
 //! | [`budget`] | how much memory events may take |
+//! | [`pauses`] | pauses of limits that outlive the worker that heard them |
 //! | [`sent_messages`] | what adapters remember of messages that they sent |
 //!
 //! # Failures
@@ -40,6 +41,7 @@ pub mod coalesce;
 pub mod event;
 pub mod handler;
 pub mod handler_lane;
+pub mod pauses;
 pub mod progress;
 pub mod retry;
 pub mod sent_messages;

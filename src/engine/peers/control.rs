@@ -15,7 +15,9 @@
 //! survivors charge a crash to the heads that a dead worker held.
 //!
 //! - A worker wakes the lanes of its own lost connections, without a charge. Survivors act only if the worker is
-//!   gone as a whole, or frozen; otherwise they would race with the owner and charge what was merely cut.
+//!   gone as a whole, or frozen; otherwise they would race with the owner and charge what was merely cut. The server
+//!   may run a worker's last call after its death: the call names the connections that were in use (see
+//!   [`crate::peers::live`]), and leaves them to survivors.
 //! - For another worker's connection, that worker's liveness lock is tried too. If it is free, the worker is gone
 //!   as a whole, and its unsettled heads are charged. If not, the worker lives and takes care of its own
 //!   connections. A frozen worker, whose heartbeat is older than the limit, is taken over without a charge.
@@ -56,6 +58,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::delivering::handler::Destination;
+use crate::delivering::pauses;
 use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::maintenance::rounds;
 use crate::peers::foreign_lock::{self, ForeignLocks};
@@ -166,6 +169,7 @@ async fn control(
             let limiter = &shared.delivering.limiter;
             let told = reports.now(&shared.claiming.routes(), &refusals, limiter);
             end_abandoned(client, shared).await;
+            pauses::read(client, shared).await?;
             take_over(client, shared).await?;
             // For people: a failure is logged and costs no heartbeat and no takeover.
             let reported = reports.write(client, worker_id, told, beats).await;
@@ -246,10 +250,15 @@ async fn end_frozen(client: &Client, shared: &Shared) {
     }
 }
 
-async fn take_over(client: &Client, shared: &Arc<Shared>) -> Result<(), StoreError> {
+/// Wakes the lanes of connections that are gone and charges the deaths of their workers; logs and counts what it found.
+///
+/// # Errors
+/// Nothing was taken over.
+pub async fn take_over(client: &Client, shared: &Arc<Shared>) -> Result<(), StoreError> {
     let frozen_after_ms = millis(shared.settings.frozen_after);
     let own_worker_id = shared.peers.worker_id();
-    for dead in worker::take_over(client, own_worker_id, frozen_after_ms).await? {
+    let live = shared.peers.live.ids();
+    for dead in worker::take_over(client, own_worker_id, frozen_after_ms, &live).await? {
         tracing::warn!(
             worker_id = dead.worker_id,
             connections = dead.connections,

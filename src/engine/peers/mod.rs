@@ -19,6 +19,7 @@
 //! | [`clock`] | the clock of Postgres, for figures |
 //! | [`control`] | heartbeat, takeover, routes; starts maintenance |
 //! | [`foreign_lock`] | says who holds locks that are not his to have |
+//! | [`live`] | the lane connections that this worker uses |
 //! | [`reports`] | what this worker tells of each subscription: delivering, refused, circuit open |
 //! | [`lock_table`] | how many lanes this worker may hold |
 
@@ -26,6 +27,7 @@ pub mod abandoned;
 pub mod clock;
 pub mod control;
 pub mod foreign_lock;
+pub mod live;
 pub mod lock_table;
 pub mod lock_validity;
 pub mod reports;
@@ -34,11 +36,13 @@ use lanekeeper_postgres::worker::Identity;
 
 use self::abandoned::AbandonedBackends;
 use self::clock::ServerClock;
+use self::live::LiveConnections;
 
 /// What a worker is to the others, and the connections that it must still have ended.
 pub struct Peers {
     pub identity: Identity,
     pub abandoned: AbandonedBackends,
+    pub live: LiveConnections,
     pub clock: ServerClock,
 }
 
@@ -48,6 +52,7 @@ impl Peers {
             identity,
             clock,
             abandoned: AbandonedBackends::default(),
+            live: LiveConnections::default(),
         }
     }
 

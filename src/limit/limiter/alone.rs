@@ -16,6 +16,8 @@ use crate::share::Share;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How soon a process asks again that may not send without Redis, or whose local quota of a bucket is zero.
 const ELSEWHERE: Duration = Duration::from_secs(2);
+/// Pauses that end within this time of each other are one: the lanes of a destination hear it one after the other.
+const SAME_PAUSE: Duration = Duration::from_secs(1);
 /// If there are more than `REMEMBERED` buckets, those that were not used for this long are forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(86_400);
 const REMEMBERED: usize = 4_096;
@@ -72,6 +74,7 @@ impl Limiter {
             };
             paces.push((spacing, tolerance));
         }
+        self.learn_kept(buckets, now);
         let mut known = locked(&self.known);
         let mut meters: Vec<(Meter, Pace)> = buckets
             .iter()
@@ -156,17 +159,38 @@ impl Limiter {
         }
     }
 
-    pub(super) fn learn(&self, buckets: &[Bucket], silences: &[Duration], now: Instant) {
+    /// Returns true if it is news: some bucket pauses noticeably longer than was known.
+    pub(super) fn learn(&self, buckets: &[Bucket], silences: &[Duration], now: Instant) -> bool {
         let mut known = locked(&self.known);
+        let mut is_news = false;
         for (bucket, silence) in buckets.iter().zip(silences) {
             if silence.is_zero() {
                 continue;
             }
             let until = now + *silence;
             let entry = Self::known(&mut known, bucket, now);
+            is_news |= entry
+                .silent_until
+                .is_none_or(|known| until > known + SAME_PAUSE);
             entry.meter.silent = entry.meter.silent.max(self.at(until));
             entry.silent_until = entry.silent_until.max(Some(until));
         }
+        is_news
+    }
+
+    /// Learns what other processes heard of these buckets.
+    fn learn_kept(&self, buckets: &[Bucket], now: Instant) {
+        let kept = locked(&self.kept_pauses);
+        if kept.is_empty() {
+            return;
+        }
+        let left = |bucket: &Bucket| {
+            let until = kept.get(&*bucket.key);
+            until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+        };
+        let silences: Vec<Duration> = buckets.iter().map(left).collect();
+        drop(kept);
+        self.learn(buckets, &silences, now);
     }
 
     /// What Redis may not know, or may have lost.
@@ -202,5 +226,73 @@ impl Limiter {
 
     pub(super) fn instant(&self, at: Micros) -> Instant {
         self.origin + Duration::from_micros(u64::try_from(at).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BreakerSettings;
+    use lanekeeper_core::fleet::Fleet;
+
+    const PAUSE: Duration = Duration::from_secs(20);
+
+    fn without_redis() -> Limiter {
+        let breaker = BreakerSettings {
+            lanes: 3,
+            open: PAUSE,
+        };
+        let limiter = Limiter::new(None, breaker, 1, Duration::from_secs(5));
+        limiter.set_fleet(Fleet {
+            replicas: 1,
+            rank: 0,
+        });
+        limiter
+    }
+
+    fn buckets() -> [Bucket; 1] {
+        [Bucket {
+            key: "api".into(),
+            rate: "50/s".parse().unwrap(),
+            burst: 1,
+        }]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_news_once_however_many_lanes_hear_it() {
+        let limiter = without_redis();
+        assert!(limiter.pause(&buckets(), PAUSE).await);
+        tokio::time::advance(SAME_PAUSE / 2).await;
+        assert!(!limiter.pause(&buckets(), PAUSE).await);
+        assert!(!limiter.pause(&buckets(), PAUSE / 2).await);
+        assert!(limiter.pause(&buckets(), PAUSE * 2).await, "a longer one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_that_another_process_kept_is_kept_to_its_end() {
+        let limiter = without_redis();
+        limiter.set_kept_pauses(HashMap::from([("api".to_owned(), PAUSE)]));
+        // What was read once is not forgotten when it is read no more.
+        let later = limiter.ask(&buckets(), None, HORIZON).await;
+        assert!(
+            matches!(later, Answer::Later { after, .. } if after > PAUSE - SAME_PAUSE),
+            "{later:?}"
+        );
+        limiter.set_kept_pauses(HashMap::new());
+        tokio::time::advance(PAUSE - HORIZON * 2).await;
+        limiter.set_fleet(Fleet {
+            replicas: 1,
+            rank: 0,
+        });
+        let later = limiter.ask(&buckets(), None, HORIZON).await;
+        assert!(matches!(later, Answer::Later { .. }), "{later:?}");
+        tokio::time::advance(HORIZON * 3).await;
+        limiter.set_fleet(Fleet {
+            replicas: 1,
+            rank: 0,
+        });
+        let go = limiter.ask(&buckets(), None, HORIZON).await;
+        assert!(matches!(go, Answer::Go), "{go:?}");
+        assert!(!limiter.pause(&buckets(), Duration::ZERO).await);
     }
 }

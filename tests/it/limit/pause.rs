@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ground::{Ground, LIMIT, assert_never_faster};
-use crate::support::{Arrival, Instead, wait_until};
+use crate::support::{Arrival, Instead, WorkerProcess, wait_until};
 
 /// What was decided before the pause was known, and the clocks of a loaded machine.
 const UNDER_WAY: Duration = Duration::from_millis(700);
@@ -79,6 +79,44 @@ async fn a_pause_outlives_the_worker_that_heard_it() {
             .filter(waits)
             .find(|one| one.at - heard.at < pause);
         assert!(early.is_none(), "{settings}: {early:?} after {heard:?}");
+        assert!(seen.turned_away.len() == 1 && seen.arrivals.iter().all(|one| one.attempt == 1));
+        Ground::stop(workers).await;
+    }
+}
+
+/// Without Redis the pause is written: the successor of whoever heard it keeps it, and so does a worker that ran already.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_redis_a_pause_outlives_the_worker_that_heard_it() {
+    for running in [false, true] {
+        let ground = Ground::new("limit = { rate = \"50/s\" }").await;
+        let mut workers = ground.workers_with(1 + usize::from(running), &[]).await;
+        let seconds = 12;
+        ground.receiver.answer_once(Instead::Pause { seconds });
+        ground.enqueue(1, 2).await;
+        let kept = "SELECT count(*) FROM lanekeeper.limit_pause";
+        wait_until(LIMIT, "the pause is kept", async || {
+            let row = ground.client.query_one(kept, &[]).await.unwrap();
+            row.get::<_, i64>(0) == 1
+        })
+        .await;
+        let heard = ground.receiver.seen().turned_away[0].clone();
+        let hearer = workers
+            .iter()
+            .position(|worker| worker.sender == heard.sender);
+        workers.swap_remove(hearer.unwrap()).kill().await;
+        if running {
+            // It reads what is kept with every tick.
+            tokio::time::sleep(UNDER_WAY * 2).await;
+        } else {
+            let heartbeat = [("LANEKEEPER_WORKER__HEARTBEAT_MS", "300")];
+            workers.push(WorkerProcess::start(&ground.url, &ground.receiver, &heartbeat).await);
+        }
+        ground.enqueue(4, 2).await;
+        ground.accepted(10).await;
+        let seen = ground.receiver.seen();
+        let pause = Duration::from_secs(seconds) - Duration::from_millis(50);
+        let early = seen.arrivals.iter().find(|one| one.at - heard.at < pause);
+        assert!(early.is_none(), "{early:?} after {heard:?}");
         assert!(seen.turned_away.len() == 1 && seen.arrivals.iter().all(|one| one.attempt == 1));
         Ground::stop(workers).await;
     }

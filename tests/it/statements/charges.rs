@@ -27,7 +27,7 @@ async fn any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more() {
     let own = worker::new_worker_id(&survivor.client).await.unwrap();
     let no_claims = "SELECT count(*) FROM lanekeeper.claim";
     wait_until(LIMIT, "all are taken over", async || {
-        worker::take_over(&survivor.client, own, 30_000)
+        worker::take_over(&survivor.client, own, 30_000, &[])
             .await
             .unwrap();
         bed.count(no_claims).await == 0
@@ -44,7 +44,7 @@ async fn any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more() {
         .unwrap();
     drop(alone);
     wait_until(LIMIT, "it is taken over", async || {
-        worker::take_over(&survivor.client, own, 30_000)
+        worker::take_over(&survivor.client, own, 30_000, &[])
             .await
             .unwrap();
         bed.count(no_claims).await == 0
@@ -88,9 +88,30 @@ async fn a_worker_that_lives_wakes_its_own_lanes_and_charges_nothing() {
     let own = lost.worker_id;
     assert_eq!(lost.claim(ScanStart::START, 1).await.lanes.len(), 1);
     lose(&bed, lost).await;
-    let taken = worker::take_over(&bed.client, own, 30_000).await.unwrap();
+    let taken = worker::take_over(&bed.client, own, 30_000, &[])
+        .await
+        .unwrap();
     assert_eq!((taken[0].lanes, taken[0].charged), (1, 0));
     assert_eq!(bed.count(CHARGED).await, 0);
+}
+
+/// The server may get to a dying worker's last takeover when that worker's connections are gone. It is no evidence that
+/// the worker lived when it lost them: its death would not be counted, and a poison event would kill one more.
+#[tokio::test]
+async fn the_last_takeover_of_a_dying_worker_does_not_hide_its_death() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, 1).await;
+    let mut dying = Connection::open(&bed).await;
+    let (worker_id, live) = (dying.worker_id, [dying.connection_id]);
+    assert_eq!(dying.claim(ScanStart::START, 1).await.lanes.len(), 1);
+    lose(&bed, dying).await;
+    let taken = worker::take_over(&bed.client, worker_id, 30_000, &live);
+    assert!(taken.await.unwrap().is_empty());
+    let survivor = worker::new_worker_id(&bed.client).await.unwrap();
+    let taken = worker::take_over(&bed.client, survivor, 30_000, &[]);
+    let taken = taken.await.unwrap();
+    assert_eq!((taken[0].lanes, taken[0].charged), (1, 1));
+    assert_eq!(bed.count(CHARGED).await, 1);
 }
 
 /// The next holder of a dead worker's lane finds that it must wait, and gives it back as it was. Were that a settlement
@@ -105,7 +126,7 @@ async fn a_lane_that_was_given_back_as_it_was_is_charged_for_the_death_before() 
         assert_eq!(successor.settle(&[given_back]).await, [Settled::Done]);
         successor.unlock(&[held[0].lane_id]).await;
         let survivor = worker::new_worker_id(&bed.client).await.unwrap();
-        worker::take_over(&bed.client, survivor, 30_000)
+        worker::take_over(&bed.client, survivor, 30_000, &[])
             .await
             .unwrap();
         assert_eq!(bed.count(CHARGED).await, 1, "{operation:?}");
@@ -119,7 +140,7 @@ async fn a_lane_that_was_claimed_before_the_takeover_is_its_holders() {
     bed.enqueue_bulk(1, 1).await;
     let (successor, held) = taken_up_after_a_death(&bed).await;
     let survivor = worker::new_worker_id(&bed.client).await.unwrap();
-    worker::take_over(&bed.client, survivor, 30_000)
+    worker::take_over(&bed.client, survivor, 30_000, &[])
         .await
         .unwrap();
     assert_eq!(bed.count(CHARGED).await, 0);
@@ -127,7 +148,7 @@ async fn a_lane_that_was_claimed_before_the_takeover_is_its_holders() {
     assert_eq!(settled, [Settled::Idle]);
     successor.unlock(&[held[0].lane_id]).await;
     // Its charge is off the record, with its claim.
-    worker::take_over(&bed.client, survivor, 30_000)
+    worker::take_over(&bed.client, survivor, 30_000, &[])
         .await
         .unwrap();
     assert_eq!(bed.count(CHARGED).await, 0);

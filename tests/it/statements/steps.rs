@@ -217,7 +217,7 @@ async fn a_head_is_charged_for_the_worker_that_held_it_and_not_for_one_that_had_
         pass(&dying, &mut lanes[0], settles).await;
         drop(dying);
         wait_until(LIMIT, "it is taken over", async || {
-            worker::take_over(&survivor.client, own, 30_000)
+            worker::take_over(&survivor.client, own, 30_000, &[])
                 .await
                 .unwrap();
             let claims = format!(

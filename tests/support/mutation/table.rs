@@ -631,6 +631,16 @@ pub const ROWS: &[Row] = &[
         test: "statements::charges::any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more",
     },
     Row {
+        name: "DyingWorkerTakesOver",
+        invariant: 13,
+        without: "what a dying worker asked for last does not hide its death",
+        change: Sql(
+            "take_over",
+            &[("WHERE c.connection_id <> ALL (p_own_live)", "")],
+        ),
+        test: "statements::charges::the_last_takeover_of_a_dying_worker_does_not_hide_its_death",
+    },
+    Row {
         name: "ClosedLaneNotWoken",
         invariant: 13,
         without: "a lane that was closed under its holder gets a ready entry",

@@ -43,8 +43,9 @@ use tokio_postgres::{Client, Statement};
 
 use self::held::Holdings;
 use self::size::ClaimSize;
+use crate::claiming::kind::Kind;
 use crate::claiming::request::{Batch, Reply, Request};
-use crate::claiming::scan::{Kind, Scans};
+use crate::claiming::scan::Scans;
 use crate::peers::lock_validity::{LockValidity, Loss};
 use crate::shared::{Shared, random};
 
@@ -125,6 +126,7 @@ async fn hold(
     .await
     .map_err(|_| SessionError::ValidityLost)??;
     validity.confirm(asked_at);
+    let _in_use = shared.peers.live.enter(connection_id);
     let _guard = ValidityGuard::new(&validity, connection);
 
     let (requests, incoming) = mpsc::unbounded_channel();

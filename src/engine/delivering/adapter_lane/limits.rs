@@ -23,7 +23,9 @@ use lanekeeper_postgres::settle::Operation;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Ending, Runner, SETTLE_EVERY};
+use crate::claiming::kind::Kind;
 use crate::claiming::route::LongWait;
+use crate::delivering::pauses;
 use crate::delivering::progress::Stop;
 use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::waking::operator_request;
@@ -98,16 +100,19 @@ impl Runner<'_> {
     ) {
         let limiter = self.context.limiter();
         for (bucket, pause) in learned {
-            limiter.pause(&[bucket], pause).await;
+            pauses::pause(&self.context.shared, &[bucket], pause).await;
         }
         match verdict {
             Verdict::Throttled {
                 after,
                 of: Some(bucket),
                 ..
-            } => limiter.pause(std::slice::from_ref(bucket), *after).await,
+            } => {
+                let bucket = std::slice::from_ref(bucket);
+                pauses::pause(&self.context.shared, bucket, *after).await;
+            }
             Verdict::Throttled { after, .. } if !buckets.is_empty() => {
-                limiter.pause(buckets, *after).await;
+                pauses::pause(&self.context.shared, buckets, *after).await;
             }
             // It says nothing of the destination, good or bad.
             Verdict::NotSent { .. } => return,
@@ -207,7 +212,7 @@ impl Runner<'_> {
                     self.route.instruments.waited_for_limit(waited);
                     if let Some(slot) = &self.slot {
                         slot.go();
-                        context.shared.claiming.made_room();
+                        context.shared.claiming.made_room(Kind::Adapters);
                     }
                     return Ok(());
                 }
@@ -290,7 +295,7 @@ impl Runner<'_> {
     /// Before a wait: lends the slot to others, and settles so that a crash repeats nothing.
     async fn prepare_to_wait(&mut self, until: Instant) -> Result<(), Ending> {
         if self.slot.as_ref().is_some_and(|slot| slot.wait(until)) {
-            self.context.shared.claiming.made_room();
+            self.context.shared.claiming.made_room(Kind::Adapters);
         }
         if self.progress.is_unsettled()
             && until.saturating_duration_since(Instant::now()) > SETTLE_EVERY

@@ -46,8 +46,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, Statement};
 
 use self::answer::{SessionError, answer};
+use crate::claiming::kind::Kind;
 use crate::claiming::route::Route;
-use crate::claiming::scan::{Kind, Scans};
+use crate::claiming::scan::Scans;
 use crate::delivering::coalesce::{Step, plan};
 use crate::delivering::handler::Destination;
 use crate::delivering::progress::{Progress, Stop};
@@ -115,6 +116,7 @@ async fn hold(shared: &Arc<Shared>, client: Client, backend: Backend) -> Result<
         })
     };
     let mut session = answer(shared, preparing).await?;
+    let _in_use = shared.peers.live.enter(session.connection_id);
     let result = session.run().await;
     shared.waking.idle.leave(session.connection_id);
     result
@@ -162,6 +164,7 @@ impl Session<'_> {
             .collect();
         let wanted = taken.len();
         let mut slots = self.shared.claiming.reserve(
+            Kind::Handlers,
             CLAIM_LIMIT,
             taken.into_iter(),
             &self.shared.delivering.limiter,
@@ -223,11 +226,13 @@ impl Session<'_> {
             lanes.push((lane, route, hold));
         }
         drop(slots);
-        for (lane, route, _hold) in lanes {
+        for (lane, route, hold) in lanes {
             let lane_id = lane.lane_id;
             self.lane(lane, route).await?;
             self.unlock(&[lane_id], &[]).await?;
             CrashPoint::Unlocked.pass();
+            drop(hold);
+            self.shared.claiming.made_room(Kind::Handlers);
         }
         self.unlock(&[], &[claim_id]).await
     }
