@@ -21,13 +21,16 @@ HOURS_TESTS := nextest run $(FEATURES) --test it
 HOURS_ONLY := test(/^(housekeeping|statements|upgrade|engine::(appending|acknowledging|closing|pausing|requeue|waking)|cli::status|hooks::spool)::/)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test matrix hours lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis
+.PHONY: help build package test matrix hours lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build for use: target/release/lanekeeper
 	$(CARGO) build --release --locked
+
+package: build ## A Debian package of the release build, in target/package
+	scripts/package-deb.sh '$(TARGET)/release/lanekeeper' '$(TARGET)/package'
 
 test: lint deploy deny ## Everything that CI checks
 	scripts/install-requirements.sh pgbouncer redis faketime node

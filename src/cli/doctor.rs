@@ -18,6 +18,7 @@ use std::env;
 use std::iter;
 use std::process::ExitCode;
 
+use jiff::Timestamp;
 use lanekeeper_config::Config;
 use lanekeeper_core::error::chain;
 use lanekeeper_limit as limit;
@@ -27,6 +28,8 @@ use lanekeeper_postgres::lane_connection::{self, OpenError};
 use lanekeeper_postgres::migrate::difference::{Difference, State};
 use lanekeeper_postgres::migrate::{self, MigrateError};
 use lanekeeper_postgres::{archive, diagnose, inspect};
+use lanekeeper_streams::hooks::origin::Origin;
+use lanekeeper_streams::hooks::shape::AgentCli;
 use lanekeeper_streams::hooks::{event_type, transcript};
 use tokio_postgres::Client;
 
@@ -120,8 +123,11 @@ async fn examine(
         let active = inspect::lanes(&reading, &ids).await?;
         let known: Vec<&str> = event_type::known().collect();
         let unknown = diagnose::unknown_hooks(&reading, &known, agents::NAMED).await?;
+        let clis = AgentCli::ALL.map(AgentCli::agent);
+        let called = diagnose::hook_last_calls(&reading, &clis, &Origin::now().host).await?;
         drop(reading);
         checks.push(agents::unknown_events(&unknown));
+        checks.extend(agents::wired(&called, Timestamp::now()));
         checks.push(delivery::workers(&workers, &config.worker));
         checks.push(delivery::foreign_locks(&foreign_locks));
         checks.extend(delivery::subscriptions(&subscriptions));

@@ -7,6 +7,8 @@
 //! Agents end their hooks when their turn ends: SIGTERM, SIGINT and SIGHUP change nothing, and a call
 //! is in the spool before anything else is done with it.
 
+pub mod wiring;
+
 use std::any::Any;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
@@ -35,11 +37,17 @@ use super::output;
 
 /// Report one hook call of an agent CLI; always exits 0.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Examples:\n  \
     In .claude/settings.json: {\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\
     \"command\":\"lanekeeper hook --cli claude-code\"}]}]}}\n  \
-    In ~/.codex/config.toml:  notify = [\"lanekeeper\", \"hook\", \"--cli\", \"codex-notify\"]")]
+    In ~/.codex/config.toml:  notify = [\"lanekeeper\", \"hook\", \"--cli\", \"codex-notify\"]",
+    args_conflicts_with_subcommands = true
+)]
 pub struct Args {
+    // People's: the agent's way has none.
+    #[command(subcommand)]
+    pub wiring: Option<wiring::Command>,
     /// claude-code, codex, codex-notify, gemini, cursor, opencode or qwen
     // Not parsed by clap: its refusal would exit 2, which blocks the agent.
     #[arg(long)]

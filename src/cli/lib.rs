@@ -7,6 +7,7 @@ pub mod ack;
 pub mod apply;
 pub mod bench;
 pub mod breaker;
+pub mod completions;
 pub mod config;
 mod connection;
 pub mod dead;
@@ -18,6 +19,7 @@ pub mod enqueue;
 mod failure;
 pub mod health;
 pub mod hook;
+pub mod init;
 pub mod lane;
 mod list;
 pub mod listen;
@@ -73,6 +75,10 @@ struct Cli {
 enum Command {
     // Runs before anything that could fail or take time: see its module.
     Hook(hook::Args),
+    // These need no configuration, and work beside a broken one.
+    Completions(completions::Args),
+    Init(init::Args),
+    Man(completions::ManArgs),
     #[command(flatten)]
     Other(OtherCommand),
 }
@@ -165,10 +171,17 @@ pub fn main() -> ExitCode {
     };
     let named = cli.config.as_deref();
     let ran = match cli.command {
+        Command::Hook(hook::Args {
+            wiring: Some(command),
+            ..
+        }) => hook::wiring::run(command),
         Command::Hook(args) => {
             let (config, unusable) = Config::load_for_hook(named);
             return hook::run(&args, &config, unusable);
         }
+        Command::Completions(args) => completions::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Man(args) => completions::man(&args),
         Command::Other(command) => run(command, Config::load(named)),
     };
     ran.unwrap_or_else(|failure| {
@@ -205,14 +218,16 @@ fn run(command: OtherCommand, config: Result<Config, ConfigError>) -> Result<Exi
     outcome
 }
 
-/// Whether the command is `hook`, found without the parser: its own errors count too.
+/// Whether an agent runs `hook`, found without the parser: its own errors count too. People run `hook install`.
 fn names_hook(arguments: &[OsString]) -> bool {
     let mut arguments = arguments.iter().skip(1).map(OsString::as_os_str);
     while let Some(argument) = arguments.next() {
         if argument == "--config" || argument == "--output" {
             arguments.next();
         } else if !argument.as_encoded_bytes().starts_with(b"-") {
-            return argument == OsStr::new("hook");
+            let wires = ["install", "remove"].map(OsStr::new);
+            return argument == OsStr::new("hook")
+                && !arguments.next().is_some_and(|next| wires.contains(&next));
         }
     }
     false
@@ -267,6 +282,7 @@ mod tests {
     fn hook_is_recognised_even_where_its_arguments_are_wrong() {
         assert!(is_hook(&["hook", "--no-such-flag"]));
         assert!(is_hook(&["--config", "x.toml", "--output=json", "hook"]));
+        assert!(!is_hook(&["hook", "install", "--cli", "none"]));
         assert!(!is_hook(&["apply", "-f", "hook"]));
         assert!(!is_hook(&["--config", "hook", "apply"]));
         assert!(!is_hook(&[]));

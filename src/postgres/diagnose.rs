@@ -1,5 +1,7 @@
 //! Reads what `lanekeeper doctor` needs from the server. The command judges it.
 
+use std::collections::HashMap;
+
 use jiff::{SignedDuration, Timestamp};
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
@@ -135,4 +137,22 @@ pub async fn unknown_hooks(
         .await
         .and_then(|rows| rows.iter().map(of_row).collect())
         .map_err(StoreError::on("looking for hook events of unknown types"))
+}
+
+/// When agent CLIs last reported from a host, by their names; those without a session there are left out.
+///
+/// # Errors
+/// Where the server does not answer.
+pub async fn hook_last_calls(
+    client: &impl GenericClient,
+    clis: &[&str],
+    host: &str,
+) -> Result<HashMap<String, Timestamp>, StoreError> {
+    let statement = include_str!("sql/hook_last_calls.sql");
+    let of_row = |row: &Row| Ok((row.try_get("cli")?, row.try_get("last_activity_at")?));
+    client
+        .query_typed(statement, &[(&clis, Type::TEXT_ARRAY), (&host, Type::TEXT)])
+        .await
+        .and_then(|rows| rows.iter().map(of_row).collect())
+        .map_err(StoreError::on("asking when agent CLIs last reported"))
 }

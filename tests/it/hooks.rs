@@ -13,6 +13,7 @@ use tokio_postgres::Client;
 mod aside;
 mod calls;
 mod garbage;
+mod install;
 mod killed;
 mod opencode;
 pub mod payloads;

@@ -280,6 +280,13 @@ fn every_agent_cli_is_wired_with_a_snippet_that_is_what_its_file_must_be() {
 }
 
 #[test]
+fn the_plugin_that_hook_install_writes_is_the_documented_one() {
+    let shim = blocks(section(HOOKS, "Wiring"), "js").concat();
+    let file = include_str!("../../src/cli/hook/wiring/opencode.js");
+    assert_eq!(shim, file.trim_end());
+}
+
+#[test]
 fn each_snippet_registers_every_event_that_the_mapping_uses_and_no_other() {
     let hooks = section(HOOKS, "Wiring");
     for sent in SENT {

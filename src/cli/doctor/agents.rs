@@ -1,8 +1,10 @@
 //! Whether agent CLIs report their hook calls, and whether this release knows their events.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use jiff::Timestamp;
 use lanekeeper_core::bounded_file::{self, Links};
 use lanekeeper_postgres::diagnose::UnknownHook;
 use lanekeeper_streams::hooks::double_fire::runs_hook;
@@ -10,6 +12,8 @@ use lanekeeper_streams::hooks::shape::AgentCli;
 use serde_json::Value;
 
 use super::check::Check;
+use crate::hook::wiring;
+use crate::output;
 
 /// Larger than this and it is no file that a person wrote.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -34,6 +38,39 @@ pub(super) fn unknown_events(unknown: &[UnknownHook]) -> Check {
         found,
         "they are stored under their own names; the agent registry does not see them, and only subscriptions whose `events` name them get them: see whether a newer release knows them",
     )
+}
+
+/// Which CLIs have our hooks in their user's settings, and when each last reported from this machine. `None` where
+/// there is neither.
+pub(super) fn wired(last_calls: &HashMap<String, Timestamp>, now: Timestamp) -> Option<Check> {
+    let files = AgentCli::ALL.map(|cli| wiring::installed(cli).map(|path| wiring::shown(&path)));
+    judge_wired(&files, last_calls, now)
+}
+
+/// `files`: in the order of [`AgentCli::ALL`].
+fn judge_wired(
+    files: &[Option<String>],
+    last_calls: &HashMap<String, Timestamp>,
+    now: Timestamp,
+) -> Option<Check> {
+    let mut found = Vec::new();
+    for (cli, file) in AgentCli::ALL.into_iter().zip(files) {
+        let called = last_calls.get(cli.agent()).map(|at| {
+            let seconds = now.duration_since(*at).as_secs_f64().max(0.0);
+            format!("last call {} ago", output::age(seconds))
+        });
+        match (file, called) {
+            (Some(file), Some(called)) => found.push(format!("{cli} by {file}, {called}")),
+            (Some(file), None) => found.push(format!("{cli} by {file}, no call from here yet")),
+            // Its calls are told of once, beside the hooks.
+            (None, Some(_)) if cli == AgentCli::CodexNotify => {}
+            (None, Some(called)) => {
+                found.push(format!("{cli} not by this user's settings, {called}"))
+            }
+            (None, None) => {}
+        }
+    }
+    (!found.is_empty()).then(|| Check::ok("agent CLIs", found.join("; ")))
 }
 
 /// Whether Codex would run the hooks of ours that this user's folder of it has. `None` where there are none.
@@ -124,6 +161,27 @@ mod tests {
             "unknown to this release: codex BrandNew (3), gemini without a name (1)"
         );
         assert_eq!(unknown_events(&[]).status, Status::Ok);
+    }
+
+    #[test]
+    fn each_cli_is_named_with_its_file_and_its_last_call() {
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let mut files = vec![None; AgentCli::ALL.len()];
+        assert_eq!(judge_wired(&files, &HashMap::new(), now), None);
+        files[0] = Some("~/.claude/settings.json".to_owned());
+        files[3] = Some("~/.gemini/settings.json".to_owned());
+        let at = |seconds| now - jiff::SignedDuration::from_secs(seconds);
+        let calls = HashMap::from([("gemini".to_owned(), at(90)), ("codex".to_owned(), at(5))]);
+        let check = judge_wired(&files, &calls, now).unwrap();
+        assert_eq!(
+            check.found,
+            format!(
+                "claude-code by ~/.claude/settings.json, no call from here yet; codex not by this user's settings, \
+                 last call {} ago; gemini by ~/.gemini/settings.json, last call {} ago",
+                output::age(5.0),
+                output::age(90.0)
+            )
+        );
     }
 
     #[test]

@@ -5,5 +5,6 @@ mod chart;
 mod health;
 mod installations;
 mod monitoring;
+mod package;
 mod settings;
 mod upgrade;
