@@ -17,6 +17,7 @@
 //! | [`claimer`] | a lane connection and its loop: claim, fetch, hand lanes to tasks, settle |
 //! | [`scan`] | when a connection scans next, and where each route's scan starts |
 //! | [`backstop`], [`backstop_result`] | finds entries that became visible behind the scan starts |
+//! | [`kind`] | connections of adapters, and of handlers |
 //! | [`request`] | what held lanes and their connection send each other |
 //! | [`route`] | the subscriptions that this worker delivers |
 //! | [`slots`] | how many lanes the worker holds, and which |
@@ -49,6 +50,7 @@
 pub mod backstop;
 pub mod backstop_result;
 pub mod claimer;
+pub mod kind;
 pub mod rate_control;
 pub mod request;
 mod reserve;
@@ -63,12 +65,18 @@ use lanekeeper_limit::Limiter;
 use tokio::sync::watch;
 
 use self::backstop_result::Backstop;
+use self::kind::Kind;
 use self::rate_control::Counts;
 use self::reserve::reserve;
 use self::route::{Route, RouteTable};
-use self::scan::Kind;
 use self::slots::{HeldLanes, Slots};
 use crate::waking::Waking;
+
+/// One in so many of the lanes that a worker may hold are for handlers, if it has any; at most `HANDLER_LANES_MOST`, of
+/// which a connection takes a few at a time. Handlers and adapters do not take each other's: a handler connection that
+/// waited for room of adapters would be woken by each of their deliveries, and find nothing.
+const HANDLER_LANES: usize = 8;
+const HANDLER_LANES_MOST: usize = 64;
 
 /// A delivery's connection and one that was opened in vain beside it, or the pipes of a program while it starts.
 const DESCRIPTORS_PER_DELIVERY: usize = 4;
@@ -77,6 +85,8 @@ const DESCRIPTORS_PER_DELIVERY: usize = 4;
 pub struct Claiming {
     routes: watch::Sender<Arc<RouteTable>>,
     counts: Arc<Counts>,
+    /// Some route is a handler's.
+    has_handlers: AtomicBool,
     lanes: Arc<HeldLanes>,
     /// Some connection of the kind had no slot for a claim. The next release of a lane wakes one of that kind.
     lanes_lack_room: AtomicBool,
@@ -92,6 +102,7 @@ impl Claiming {
         Self {
             routes: watch::Sender::default(),
             counts: Arc::new(Counts::new(max_lanes)),
+            has_handlers: AtomicBool::new(false),
             lanes: Arc::default(),
             lanes_lack_room: AtomicBool::new(false),
             handlers_lack_room: AtomicBool::new(false),
@@ -109,6 +120,8 @@ impl Claiming {
     /// delivery that is under way and is released.
     pub fn set_routes(&self, routes: RouteTable) {
         let routes = Arc::new(routes);
+        let has_handlers = routes.iter().any(|route| route.is_transactional());
+        self.has_handlers.store(has_handlers, Ordering::Relaxed);
         self.warn_of_descriptors(&routes);
         let before = self.routes.send_replace(Arc::clone(&routes));
         before.mark_replaced(&routes);
@@ -117,7 +130,28 @@ impl Claiming {
 
     /// Lanes held over all connections, without those that wait for a limit and lent their slot.
     pub fn held(&self) -> usize {
-        self.counts.held.load(Ordering::Relaxed)
+        let held = |kind| self.counts.of(kind).load(Ordering::Relaxed);
+        held(Kind::Adapters) + held(Kind::Handlers)
+    }
+
+    /// How many more lanes connections of this kind may hold.
+    pub fn room(&self, kind: Kind) -> usize {
+        let held = self.counts.of(kind).load(Ordering::Relaxed);
+        self.most_of(kind).saturating_sub(held)
+    }
+
+    /// How many lanes connections of this kind may hold. Together they hold no more than all may, but for one of each
+    /// kind, without which nothing would be delivered.
+    fn most_of(&self, kind: Kind) -> usize {
+        let most = self.max_lanes();
+        let handlers = match self.has_handlers.load(Ordering::Relaxed) {
+            true => (most / HANDLER_LANES).clamp(1, HANDLER_LANES_MOST),
+            false => 0,
+        };
+        match kind {
+            Kind::Adapters => most.saturating_sub(handlers).max(1),
+            Kind::Handlers => handlers,
+        }
     }
 
     /// How many lanes may be held over all connections.
@@ -129,7 +163,8 @@ impl Claiming {
         let before = self.counts.most.swap(most, Ordering::Relaxed);
         if before != most {
             tracing::info!(max_lanes = most, "lanes that this worker may hold at once");
-            self.made_room();
+            self.made_room(Kind::Adapters);
+            self.made_room(Kind::Handlers);
         }
     }
 
@@ -144,14 +179,14 @@ impl Claiming {
         self.lacks_room(kind).store(true, Ordering::SeqCst);
     }
 
-    /// Some connection released lanes, or a waiting lane lent its slot. Wakes those that asked, and no others: a
-    /// claim that finds nothing costs Postgres as much as one that does.
-    pub fn made_room(&self) {
-        if self.lanes_lack_room.swap(false, Ordering::SeqCst) {
-            self.waking.lane_connections.notify_one();
-        }
-        if self.handlers_lack_room.swap(false, Ordering::SeqCst) {
-            self.waking.handler_connections.notify_one();
+    /// Some connection of this kind released lanes, or a waiting lane lent its slot. Wakes one of the kind if it asked,
+    /// and no other: a claim that finds nothing costs Postgres as much as one that does.
+    pub fn made_room(&self, kind: Kind) {
+        if self.lacks_room(kind).swap(false, Ordering::SeqCst) {
+            match kind {
+                Kind::Adapters => self.waking.lane_connections.notify_one(),
+                Kind::Handlers => self.waking.handler_connections.notify_one(),
+            }
         }
     }
 
@@ -190,11 +225,12 @@ impl Claiming {
     /// connections wake at once, and without reservations each would count on the same free slots.
     pub fn reserve(
         &self,
+        kind: Kind,
         wanted: usize,
         routes: impl Iterator<Item = Arc<Route>>,
         limiter: &Limiter,
     ) -> Slots {
-        let total = reserve(&self.counts.held, self.max_lanes(), wanted);
+        let total = reserve(self.counts.of(kind), self.most_of(kind), wanted);
         let fitting = self.fitting(&self.routes());
         let routes = if total == 0 {
             Vec::new()
@@ -205,7 +241,7 @@ impl Claiming {
                 .collect()
         };
         let (counts, lanes) = (Arc::clone(&self.counts), Arc::clone(&self.lanes));
-        Slots::new(counts, lanes, total, routes)
+        Slots::new(kind, counts, lanes, total, routes)
     }
 }
 
@@ -230,16 +266,42 @@ mod tests {
                 is_woken(&waking.handler_connections),
             ]
         };
-        claiming.made_room();
+        claiming.made_room(Kind::Adapters);
+        claiming.made_room(Kind::Handlers);
         assert_eq!(woken(), [false, false], "nobody asked");
         claiming.wait_for_room(Kind::Adapters);
-        claiming.made_room();
-        assert_eq!(woken(), [true, false]);
         claiming.wait_for_room(Kind::Handlers);
-        claiming.made_room();
+        claiming.made_room(Kind::Adapters);
+        assert_eq!(woken(), [true, false], "adapters make no room for handlers");
+        claiming.made_room(Kind::Adapters);
+        assert_eq!(woken(), [false, false], "it was told");
+        claiming.made_room(Kind::Handlers);
         assert_eq!(woken(), [false, true]);
-        claiming.made_room();
-        assert_eq!(woken(), [false, false], "each was told");
+    }
+
+    #[test]
+    fn adapters_that_take_all_they_may_leave_handlers_theirs() {
+        for (most, adapters, handlers) in [(2_048, 1_984, 64), (16, 14, 2), (1, 1, 1)] {
+            let claiming = Claiming::new(most, None, Arc::default());
+            let room = |kind| claiming.room(kind);
+            assert_eq!((room(Kind::Adapters), room(Kind::Handlers)), (most, 0));
+            claiming.has_handlers.store(true, Ordering::Relaxed);
+            reserve(
+                claiming.counts.of(Kind::Adapters),
+                claiming.most_of(Kind::Adapters),
+                most,
+            );
+            assert_eq!(
+                (claiming.held(), room(Kind::Handlers)),
+                (adapters, handlers)
+            );
+            reserve(
+                claiming.counts.of(Kind::Handlers),
+                claiming.most_of(Kind::Handlers),
+                most,
+            );
+            assert_eq!((room(Kind::Adapters), room(Kind::Handlers)), (0, 0));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::Duration;
 use lanekeeper_core::bucket::Bucket;
 use tokio::time::Instant;
 
+use crate::claiming::kind::Kind;
 use crate::claiming::reserve::reserve;
 
 /// Lanes are claimed for this much time ahead of the limit.
@@ -71,8 +72,10 @@ impl Gate {
 /// The counts over all slots of a worker.
 #[derive(Debug)]
 pub struct Counts {
-    /// Slots in use: held lanes that have not lent their slot.
+    /// Slots of adapters in use: held lanes that have not lent their slot.
     pub held: AtomicUsize,
+    /// Slots of handlers in use.
+    pub held_by_handlers: AtomicUsize,
     /// How many lanes may be held.
     pub most: AtomicUsize,
     /// Lanes that wait for a limit and lent their slot.
@@ -83,8 +86,17 @@ impl Counts {
     pub fn new(most: usize) -> Self {
         Self {
             held: AtomicUsize::new(0),
+            held_by_handlers: AtomicUsize::new(0),
             most: AtomicUsize::new(most),
             slots_lent: AtomicUsize::new(0),
+        }
+    }
+
+    /// Slots in use by connections of this kind.
+    pub fn of(&self, kind: Kind) -> &AtomicUsize {
+        match kind {
+            Kind::Adapters => &self.held,
+            Kind::Handlers => &self.held_by_handlers,
         }
     }
 }

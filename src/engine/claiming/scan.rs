@@ -11,7 +11,8 @@
 //!
 //! An idle connection scans at growing intervals, up to the poll floor. That finds entries of which no notification
 //! arrives, and is all that is left when notifications fail. While no producer notifies this worker the intervals
-//! stay short (see [`crate::waking::idle`]).
+//! stay short (see [`crate::waking::idle`]). A handler connection that finds nothing while adapters keep the worker busy
+//! would scan in vain for as long as they do: its intervals grow with the time since it last found something.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use lanekeeper_postgres::claim::{RouteScan, RouteState, ScanStart};
 use tokio::time::Instant;
 
 use crate::claiming::backstop_result::BackstopResult;
+use crate::claiming::kind::Kind;
 use crate::claiming::route::Route;
 use crate::claiming::slots::Slots;
 use crate::settings::WorkerSettings;
@@ -34,16 +36,13 @@ const FIRST_STEP: Duration = Duration::from_millis(2);
 const NEXT_STEP: Duration = Duration::from_millis(1);
 /// The longest interval soon after a scan that took lanes: nobody is notified meanwhile (see `waking::idle`).
 const QUICK_STEP: Duration = Duration::from_millis(4);
+/// While the worker is not notified, a handler connection waits for one in so many parts of the time since it last took a
+/// lane, and no longer than `HANDLER_STEP_MAX`.
+const HANDLER_IDLE_PARTS: u32 = 20;
+const HANDLER_STEP_MAX: Duration = Duration::from_millis(250);
 /// A full claim of fewer lanes than this is followed by a pause; a larger one by the next claim at once.
 const SMALL_CLAIM: usize = 64;
 const SMALL_CLAIM_PAUSE: Duration = Duration::from_millis(1);
-
-/// What kind of destinations a connection serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Adapters,
-    Handlers,
-}
 
 /// The scans of one connection.
 pub struct Scans {
@@ -54,6 +53,8 @@ pub struct Scans {
     full_scan_at: Instant,
     next_at: Instant,
     step: Duration,
+    /// When a scan last took lanes.
+    found_at: Instant,
     /// Until then the intervals stay at `QUICK_STEP`.
     quick_until: Instant,
     poll_floor: Duration,
@@ -71,6 +72,7 @@ impl Scans {
             full_scan_at: now,
             next_at: now,
             step: FIRST_STEP,
+            found_at: now,
             quick_until: now,
             poll_floor: settings.poll_floor,
             first: 0,
@@ -173,6 +175,7 @@ impl Scans {
         }
         let now = Instant::now();
         if taken > 0 {
+            self.found_at = now;
             self.quick_until = now + QUIET_PERIOD_CONTENDED;
         }
         if taken == limit {
@@ -190,7 +193,7 @@ impl Scans {
             let next_due = routes.iter().filter_map(|state| state.next_due_in).min();
             let longest = match is_notified {
                 true => self.poll_floor,
-                false => self.poll_floor.min(QUIET_PERIOD_CONTENDED),
+                false => self.poll_floor.min(self.longest_unnotified(now)),
             };
             let wait = self.step.mul_f64(0.9 + 0.2 * random).min(longest);
             self.step = if now + wait < self.quick_until {
@@ -208,6 +211,19 @@ impl Scans {
                 Some(due) => (now + wait).min((asked_at + due).max(now + Duration::from_millis(1))),
                 None => now + wait,
             };
+        }
+    }
+}
+
+impl Scans {
+    /// The longest interval while nobody notifies this worker.
+    fn longest_unnotified(&self, now: Instant) -> Duration {
+        match self.kind {
+            Kind::Adapters => QUIET_PERIOD_CONTENDED,
+            Kind::Handlers => {
+                let part = (now - self.found_at) / HANDLER_IDLE_PARTS;
+                part.clamp(QUIET_PERIOD_CONTENDED, HANDLER_STEP_MAX)
+            }
         }
     }
 }
@@ -246,6 +262,32 @@ mod tests {
         let now = Instant::now();
         scans.no_route(now, true, 0.5);
         assert_eq!(scans.next_at() - now, Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_connection_without_work_scans_less_often_while_adapters_keep_the_worker_busy()
+     {
+        let mut scans = Scans::new(&WorkerSettings::default(), Kind::Handlers);
+        let mut scans_in = async |seconds| {
+            let until = Instant::now() + Duration::from_secs(seconds);
+            let mut count = 0;
+            while scans.next_at() < until {
+                tokio::time::sleep_until(scans.next_at()).await;
+                scans.finished(&[], 0, 8, Instant::now(), false, 0.5);
+                count += 1;
+            }
+            count
+        };
+        let (first, later) = (scans_in(1).await, scans_in(20).await);
+        assert!((30..60).contains(&first), "{first} in the first second");
+        assert!((75..120).contains(&later), "{later} in twenty more");
+        // It found something.
+        scans.finished(&[], 1, 8, Instant::now(), false, 0.5);
+        for _ in 0..12 {
+            let now = Instant::now();
+            scans.no_route(now, false, 0.5);
+            assert!(scans.next_at() - now <= QUIET_PERIOD_CONTENDED);
+        }
     }
 
     #[tokio::test(start_paused = true)]

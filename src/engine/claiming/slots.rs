@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
+use crate::claiming::kind::Kind;
 use crate::claiming::rate_control::{Counts, LaneSlot};
 use crate::claiming::route::{Hold, Route};
 
 /// Slots that are reserved and have no lane yet. Given back when dropped.
 pub struct Slots {
+    kind: Kind,
     counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,
     total: usize,
@@ -21,12 +23,14 @@ pub struct Slots {
 impl Slots {
     /// Up to `total` lanes of a worker, and for each of these routes as many as given.
     pub fn new(
+        kind: Kind,
         counts: Arc<Counts>,
         lanes: Arc<HeldLanes>,
         total: usize,
         routes: Vec<(usize, Arc<Route>)>,
     ) -> Self {
         Self {
+            kind,
             counts,
             lanes,
             total,
@@ -63,6 +67,7 @@ impl Slots {
             slot: route
                 .may_wait()
                 .then(|| Arc::new(LaneSlot::new(Arc::clone(&counts), Arc::clone(&route.gate)))),
+            kind: self.kind,
             counts,
             lanes: Arc::clone(&self.lanes),
             _route: route.hold(),
@@ -72,7 +77,9 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        self.counts.held.fetch_sub(self.total, Ordering::Relaxed);
+        self.counts
+            .of(self.kind)
+            .fetch_sub(self.total, Ordering::Relaxed);
         for (slots, route) in &self.routes {
             route.give_back(*slots);
         }
@@ -84,6 +91,7 @@ pub struct LaneHold {
     lane_id: i64,
     /// For a lane that may have to wait for a limit: where it is counted changes while it waits.
     pub slot: Option<Arc<LaneSlot>>,
+    kind: Kind,
     counts: Arc<Counts>,
     lanes: Arc<HeldLanes>,
     _route: Hold,
@@ -93,7 +101,7 @@ impl Drop for LaneHold {
     fn drop(&mut self) {
         match &self.slot {
             Some(slot) => slot.leave(),
-            None => drop(self.counts.held.fetch_sub(1, Ordering::Relaxed)),
+            None => drop(self.counts.of(self.kind).fetch_sub(1, Ordering::Relaxed)),
         }
         self.lanes.leave(self.lane_id);
     }

@@ -12,8 +12,9 @@
 //!   idle and wants to be notified. That happened, at times for minutes: 16 producers at 2,000 events/s fell to 230
 //!   to 410 (docs/performance.md). On a disk that takes more than 6 ms for a commit, contention is not recognised
 //!   and stays.
-//! - **Only handlers idle.** While no lane connection is idle, because all slots are taken, the quiet period is 20 ms
-//!   too: a worker that delivers a backlog claims more often than that, and need not be notified of anything.
+//! - **Only handlers idle.** While no lane connection is idle, because all slots are taken, the quiet period is 250 ms:
+//!   a worker that delivers a backlog claims more often than that, and need not be notified of anything. Its handler
+//!   connections scan by themselves.
 //! - **Back-off.** A worker that is notified and finds nothing, because other workers were first, doubles its quiet
 //!   period each time, up to 160 ms, until it finds something. All workers hear each notification, so the one that
 //!   becomes idle first acts for the others; they are then granted the doorbell one after the other and give it up
@@ -32,6 +33,9 @@ const QUIET_PERIOD: Duration = Duration::from_millis(2);
 /// The same while producers contend for the NOTIFY lock: longer than a commit takes on most disks, so that producers
 /// that still queue do not find the doorbell taken again.
 pub const QUIET_PERIOD_CONTENDED: Duration = Duration::from_millis(20);
+/// The same while only handler connections are idle: longer than a busy worker takes from one claim to the next, also on a
+/// slow machine. With each doorbell that it is granted, handler connections scan, and find nothing.
+const QUIET_PERIOD_HANDLERS: Duration = Duration::from_millis(250);
 /// So many notifications, each within `BURST_GAP` of the one before, show contention.
 const BURST: u32 = 4;
 const BURST_GAP: Duration = Duration::from_millis(6);
@@ -109,7 +113,7 @@ impl Activity {
         let late = self.active_at + self.backoff.max(QUIET_PERIOD_CONTENDED);
         match who {
             Who::Lanes => late.min(soon.max(self.contended_until)),
-            Who::Handlers | Who::Nobody => late,
+            Who::Handlers | Who::Nobody => self.active_at + QUIET_PERIOD_HANDLERS,
         }
     }
 }

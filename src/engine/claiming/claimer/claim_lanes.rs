@@ -61,9 +61,9 @@ use tokio::time::Instant;
 
 use super::held::Held;
 use super::{Session, SessionError};
+use crate::claiming::kind::Kind;
 use crate::claiming::request::{Batch, INLINE_BYTES};
 use crate::claiming::route::RouteTable;
-use crate::claiming::scan::Kind;
 use crate::claiming::slots::Slots;
 use crate::delivering::adapter_lane::{self, Lane, LaneContext};
 use crate::delivering::budget::Budget;
@@ -83,11 +83,7 @@ const TASKS_PER_CLAIM: usize = 8;
 impl Session<'_> {
     /// How many lanes may be claimed now.
     pub(super) fn room(&self) -> usize {
-        let lanes = self
-            .shared
-            .claiming
-            .max_lanes()
-            .saturating_sub(self.shared.claiming.held());
+        let lanes = self.shared.claiming.room(Kind::Adapters);
         match self.shared.delivering.budget.room() {
             0 => 0,
             // Each lane fetches at least one event, whatever memory is left.
@@ -119,6 +115,7 @@ impl Session<'_> {
             .collect();
         let wanted = takes.len();
         let slots = self.shared.claiming.reserve(
+            Kind::Adapters,
             self.room(),
             takes.into_iter(),
             &self.shared.delivering.limiter,

@@ -49,6 +49,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Batch, Reply, Request, Session, SessionError};
+use crate::claiming::kind::Kind;
 #[cfg(feature = "crash-points")]
 use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::ErrorClass;
@@ -252,7 +253,7 @@ impl Session<'_> {
         }
         if made_room > 0 {
             self.size.released(made_room);
-            self.shared.claiming.made_room();
+            self.shared.claiming.made_room(Kind::Adapters);
         }
         let mut batches = if more.is_empty() {
             Vec::new()
