@@ -111,8 +111,11 @@ fn edit_json(cli: AgentCli, text: Option<&str>, wanted: &Wanted) -> Result<Edite
         Wanted::Removed => {
             if let Some(hooks) = file.object_value("hooks") {
                 remove(cli, &hooks, &mut edited);
-                if !edited.removed.is_empty() && hooks.properties().is_empty() {
-                    hooks.parent().map(|property| property.remove());
+                if !edited.removed.is_empty()
+                    && hooks.properties().is_empty()
+                    && let Some(property) = hooks.parent()
+                {
+                    property.remove();
                 }
             }
         }
