@@ -20,9 +20,9 @@ pub struct Args {
     shell: Shell,
 }
 
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub fn run(args: &Args, mut tree: clap::Command) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut super::command(), "lanekeeper", &mut script);
+    clap_complete::generate(args.shell, &mut tree, "lanekeeper", &mut script);
     output::line(String::from_utf8_lossy(&script).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -36,9 +36,9 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
-pub fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
+pub fn man(args: &ManArgs, tree: clap::Command) -> Result<ExitCode, Failure> {
     std::fs::create_dir_all(&args.dir)
-        .and_then(|()| clap_mangen::generate_to(super::command(), &args.dir))
+        .and_then(|()| clap_mangen::generate_to(tree, &args.dir))
         .map_err(|error| {
             Failure::failed(format!(
                 "man pages cannot be written to {}: {error}",

@@ -191,9 +191,9 @@ pub fn main() -> ExitCode {
             let (config, unusable) = Config::load_for_hook(named);
             return hook::run(&args, &config, unusable);
         }
-        Command::Completions(args) => completions::run(&args),
+        Command::Completions(args) => completions::run(&args, command()),
         Command::Init(args) => init::run(&args),
-        Command::Man(args) => completions::man(&args),
+        Command::Man(args) => completions::man(&args, command()),
         Command::Other(command) => run(command, Config::load(named)),
     };
     ran.unwrap_or_else(|failure| {

@@ -19,7 +19,7 @@ use lanekeeper_core::error::chain;
 use lanekeeper_streams::hooks::shape::AgentCli;
 use serde::Serialize;
 
-use self::edit::{Edited, Refusal, Wanted, edit};
+use self::edit::{Change, Edited, Refusal, edit};
 pub use self::location::{Scope, path, shown};
 use crate::Failure;
 use crate::output::{self, Output, OutputArgs};
@@ -113,9 +113,9 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
             Scope::Project => WiringError::NoProjectFile { cli: target.cli },
         })
     })?;
-    let wanted = match removes {
-        true => Wanted::Removed,
-        false => Wanted::Installed {
+    let change = match removes {
+        true => Change::Remove,
+        false => Change::Install {
             program: program().map_err(|error| Failure::failed(WiringError::Program(error)))?,
         },
     };
@@ -123,7 +123,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
     let edited = edit(
         target.cli,
         before.as_ref().map(|file| file.text.as_str()),
-        &wanted,
+        &change,
     )
     .map_err(|source| {
         let path = path.clone();
@@ -140,7 +140,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
 pub fn installed(cli: AgentCli) -> Option<PathBuf> {
     let path = path(cli, Scope::User)?;
     let file = read(&path, Scope::User).ok()??;
-    let edited = edit(cli, Some(&file.text), &Wanted::Removed).ok()?;
+    let edited = edit(cli, Some(&file.text), &Change::Remove).ok()?;
     edited.is_changed().then_some(path)
 }
 

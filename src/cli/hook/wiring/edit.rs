@@ -17,13 +17,14 @@ pub const PLUGIN: &str = include_str!("opencode.js");
 /// How the plugin starts `hook`, unless another program is given.
 const PLUGIN_PROGRAM: &str = r#"const program = ["lanekeeper", ["hook", "--cli", "opencode"]]"#;
 
+/// What is done to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Change {
     /// Each event runs this program.
-    Installed {
+    Install {
         program: String,
     },
-    Removed,
+    Remove,
 }
 
 /// A changed file.
@@ -63,11 +64,11 @@ pub enum Refusal {
 }
 
 /// The file of this CLI with our hooks or without them.
-pub fn edit(cli: AgentCli, text: Option<&str>, wanted: &Wanted) -> Result<Edited, Refusal> {
+pub fn edit(cli: AgentCli, text: Option<&str>, change: &Change) -> Result<Edited, Refusal> {
     match Format::of(cli) {
-        Format::Groups | Format::Commands => edit_json(cli, text, wanted),
-        Format::Notify => edit_notify(text.unwrap_or_default(), wanted),
-        Format::Plugin => edit_plugin(text, wanted),
+        Format::Groups | Format::Commands => edit_json(cli, text, change),
+        Format::Notify => edit_notify(text.unwrap_or_default(), change),
+        Format::Plugin => edit_plugin(text, change),
     }
 }
 
@@ -85,7 +86,7 @@ fn wired(cli: AgentCli) -> Vec<&'static str> {
     of_cli.flat_map(|sent| sent.wired()).collect()
 }
 
-fn edit_json(cli: AgentCli, text: Option<&str>, wanted: &Wanted) -> Result<Edited, Refusal> {
+fn edit_json(cli: AgentCli, text: Option<&str>, change: &Change) -> Result<Edited, Refusal> {
     let root = CstRootNode::parse(text.unwrap_or_default(), &ParseOptions::default())?;
     let shape = |name: &str, kind| Refusal::Shape {
         name: name.to_owned(),
@@ -94,8 +95,8 @@ fn edit_json(cli: AgentCli, text: Option<&str>, wanted: &Wanted) -> Result<Edite
     let file = root.object_value_or_create();
     let file = file.ok_or_else(|| shape("what is", "an object"))?;
     let mut edited = Edited::default();
-    match wanted {
-        Wanted::Installed { program } => {
+    match change {
+        Change::Install { program } => {
             let command = format!("{} hook --cli {cli}", quoted(program));
             if Format::of(cli) == Format::Commands && file.get("version").is_none() {
                 file.insert(0, "version", json!(1));
@@ -108,11 +109,14 @@ fn edit_json(cli: AgentCli, text: Option<&str>, wanted: &Wanted) -> Result<Edite
                 install(cli, event, &entries, &command, &mut edited);
             }
         }
-        Wanted::Removed => {
+        Change::Remove => {
             if let Some(hooks) = file.object_value("hooks") {
                 remove(cli, &hooks, &mut edited);
-                if !edited.removed.is_empty() && hooks.properties().is_empty() {
-                    hooks.parent().map(|property| property.remove());
+                if !edited.removed.is_empty()
+                    && hooks.properties().is_empty()
+                    && let Some(property) = hooks.parent()
+                {
+                    property.remove();
                 }
             }
         }
@@ -217,7 +221,7 @@ fn text_of(node: &CstNode) -> Option<String> {
 }
 
 /// A key before the first table of a TOML file belongs to no table, so the line goes to the beginning.
-fn edit_notify(text: &str, wanted: &Wanted) -> Result<Edited, Refusal> {
+fn edit_notify(text: &str, change: &Change) -> Result<Edited, Refusal> {
     const EVENT: &str = "notify";
     let file: toml::Table = toml::from_str(text)?;
     let words: Option<Vec<&str>> = file.get(EVENT).map(|notify| {
@@ -228,9 +232,9 @@ fn edit_notify(text: &str, wanted: &Wanted) -> Result<Edited, Refusal> {
         .as_deref()
         .is_some_and(|words| runs_hook(&words.join(" "), AgentCli::CodexNotify));
     if let (Some(words), false) = (&words, is_ours) {
-        return match wanted {
-            Wanted::Installed { .. } => Err(Refusal::OtherNotify(words.join(" "))),
-            Wanted::Removed => Ok(unchanged(text)),
+        return match change {
+            Change::Install { .. } => Err(Refusal::OtherNotify(words.join(" "))),
+            Change::Remove => Ok(unchanged(text)),
         };
     }
     // Ours is one line, as we write it. Any other layout is a person's.
@@ -246,20 +250,20 @@ fn edit_notify(text: &str, wanted: &Wanted) -> Result<Edited, Refusal> {
     if is_ours && rest == text {
         return Err(Refusal::OtherNotify(words.unwrap_or_default().join(" ")));
     }
-    match wanted {
-        Wanted::Removed if is_ours => Ok(Edited {
+    match change {
+        Change::Remove if is_ours => Ok(Edited {
             text: Some(rest),
             removed: vec![EVENT.to_owned()],
             ..Edited::default()
         }),
-        Wanted::Removed => Ok(unchanged(text)),
-        Wanted::Installed { program } => {
-            let wanted = [program.as_str(), "hook", "--cli", "codex-notify"];
-            if words.as_deref() == Some(&wanted) {
+        Change::Remove => Ok(unchanged(text)),
+        Change::Install { program } => {
+            let command = [program.as_str(), "hook", "--cli", "codex-notify"];
+            if words.as_deref() == Some(&command) {
                 return Ok(unchanged(text));
             }
             let mut line = String::new();
-            let list = toml::Value::from(wanted.to_vec());
+            let list = toml::Value::from(command.to_vec());
             write!(line, "{EVENT} = {list}\n{rest}").expect("a String takes all");
             let event = vec![EVENT.to_owned()];
             let (added, updated) = match is_ours {
@@ -276,23 +280,23 @@ fn edit_notify(text: &str, wanted: &Wanted) -> Result<Edited, Refusal> {
     }
 }
 
-fn edit_plugin(text: Option<&str>, wanted: &Wanted) -> Result<Edited, Refusal> {
+fn edit_plugin(text: Option<&str>, change: &Change) -> Result<Edited, Refusal> {
     const NAME: &str = "plugin";
     let is_ours = |text: &str| text.contains(r#"["hook", "--cli", "opencode"]"#);
     if let Some(text) = text.filter(|text| !text.trim().is_empty() && !is_ours(text)) {
-        return match wanted {
-            Wanted::Installed { .. } => Err(Refusal::OtherPlugin),
-            Wanted::Removed => Ok(unchanged(text)),
+        return match change {
+            Change::Install { .. } => Err(Refusal::OtherPlugin),
+            Change::Remove => Ok(unchanged(text)),
         };
     }
     let name = vec![NAME.to_owned()];
-    match (wanted, text) {
-        (Wanted::Removed, None) => Ok(Edited::default()),
-        (Wanted::Removed, Some(_)) => Ok(Edited {
+    match (change, text) {
+        (Change::Remove, None) => Ok(Edited::default()),
+        (Change::Remove, Some(_)) => Ok(Edited {
             removed: name,
             ..Edited::default()
         }),
-        (Wanted::Installed { program }, text) => {
+        (Change::Install { program }, text) => {
             let start = PLUGIN_PROGRAM.replacen(
                 r#""lanekeeper""#,
                 &serde_json::Value::from(program.as_str()).to_string(),

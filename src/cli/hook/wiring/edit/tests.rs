@@ -8,8 +8,8 @@ fn installed(cli: AgentCli, text: Option<&str>) -> Edited {
     edit(cli, text, &lanekeeper()).unwrap()
 }
 
-fn lanekeeper() -> Wanted {
-    Wanted::Installed {
+fn lanekeeper() -> Change {
+    Change::Install {
         program: "lanekeeper".to_owned(),
     }
 }
@@ -34,10 +34,10 @@ fn a_new_file_registers_every_event_that_is_used() {
         let file: Value = serde_json::from_str(text(&edited)).unwrap();
         let hooks = file["hooks"].as_object().unwrap();
         let mut events: Vec<&str> = hooks.keys().map(String::as_str).collect();
-        let mut wanted = wired(cli);
+        let mut expected = wired(cli);
         events.sort_unstable();
-        wanted.sort_unstable();
-        assert_eq!(events, wanted);
+        expected.sort_unstable();
+        assert_eq!(events, expected);
         let command = format!("lanekeeper hook --cli {cli}");
         for entries in hooks.values() {
             let found = match Format::of(cli) {
@@ -80,7 +80,7 @@ fn installed_again_nothing_changes_and_removed_the_file_is_as_before() {
         }
         let again = installed(cli, Some(after));
         assert!(!again.is_changed() && text(&again) == after, "{cli}");
-        let removed = edit(cli, Some(after), &Wanted::Removed).unwrap();
+        let removed = edit(cli, Some(after), &Change::Remove).unwrap();
         let mut events = removed.removed.clone();
         let mut added = edited.added.clone();
         events.sort_unstable();
@@ -92,7 +92,7 @@ fn installed_again_nothing_changes_and_removed_the_file_is_as_before() {
         };
         assert_eq!(value(text(&removed)), value(before), "{cli}");
         assert!(text(&removed).contains("// loud"));
-        let nothing = edit(cli, Some(before), &Wanted::Removed).unwrap();
+        let nothing = edit(cli, Some(before), &Change::Remove).unwrap();
         assert!(!nothing.is_changed());
     }
 }
@@ -103,10 +103,10 @@ fn a_program_that_moved_is_updated_and_one_with_a_matcher_is_left() {
       "Stop": [{"hooks": [{"type": "command", "command": "/old/lanekeeper hook --cli claude-code"}]}],
       "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "lanekeeper hook --cli claude-code"}]}]
     }}"#;
-    let wanted = Wanted::Installed {
+    let change = Change::Install {
         program: "/my programs/it's/lanekeeper".to_owned(),
     };
-    let edited = edit(AgentCli::ClaudeCode, Some(before), &wanted).unwrap();
+    let edited = edit(AgentCli::ClaudeCode, Some(before), &change).unwrap();
     assert_eq!(edited.updated, ["Stop"]);
     assert_eq!(edited.matched, ["PreToolUse"]);
     assert_eq!(edited.added.len(), wired(AgentCli::ClaudeCode).len() - 2);
@@ -140,7 +140,7 @@ fn the_notify_line_of_codex_stands_before_all_tables() {
     let line = "notify = [\"lanekeeper\", \"hook\", \"--cli\", \"codex-notify\"]\n";
     assert_eq!(text(&edited), format!("{line}{before}"));
     assert!(!installed(cli, Some(text(&edited))).is_changed());
-    let removed = edit(cli, Some(text(&edited)), &Wanted::Removed).unwrap();
+    let removed = edit(cli, Some(text(&edited)), &Change::Remove).unwrap();
     assert_eq!(text(&removed), before);
     let old = text(&edited).replace("\"lanekeeper\"", "\"/old/lanekeeper\"");
     let updated = installed(cli, Some(&old));
@@ -148,7 +148,7 @@ fn the_notify_line_of_codex_stands_before_all_tables() {
     assert_eq!(updated.updated, ["notify"]);
     let other = edit(cli, Some("notify = [\"bell\"]\n"), &lanekeeper()).unwrap_err();
     assert!(matches!(other, Refusal::OtherNotify(_)), "{other}");
-    let kept = edit(cli, Some("notify = [\"bell\"]\n"), &Wanted::Removed).unwrap();
+    let kept = edit(cli, Some("notify = [\"bell\"]\n"), &Change::Remove).unwrap();
     assert!(!kept.is_changed());
     assert!(matches!(
         edit(cli, Some("= 3"), &lanekeeper()).unwrap_err(),
@@ -162,7 +162,7 @@ fn the_plugin_is_a_file_of_its_own_and_nobody_elses_is_replaced() {
     let edited = installed(cli, None);
     assert_eq!(text(&edited), PLUGIN);
     assert!(!installed(cli, Some(PLUGIN)).is_changed());
-    let moved = Wanted::Installed {
+    let moved = Change::Install {
         program: "/a \"b\"/lanekeeper".to_owned(),
     };
     let moved = edit(cli, Some(PLUGIN), &moved).unwrap();
@@ -173,6 +173,6 @@ fn the_plugin_is_a_file_of_its_own_and_nobody_elses_is_replaced() {
     );
     let other = edit(cli, Some("export const Other = 1"), &lanekeeper()).unwrap_err();
     assert!(matches!(other, Refusal::OtherPlugin));
-    let removed = edit(cli, Some(PLUGIN), &Wanted::Removed).unwrap();
+    let removed = edit(cli, Some(PLUGIN), &Change::Remove).unwrap();
     assert!(removed.is_changed() && removed.text.is_none());
 }
