@@ -35,6 +35,7 @@ mod shared;
 mod waking;
 mod worker;
 
+pub use claiming::handler_lanes;
 pub use claiming::rate_control::most_waiting;
 pub use delivering::handler::{Destination, Handler, HandlerError};
 pub use delivering::sent_messages::SentMessages;

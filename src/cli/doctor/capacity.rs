@@ -26,8 +26,8 @@ pub(super) fn locks(server: &Server, worker: &WorkerConfig, replicas: i64) -> Ch
         ),
         lanes => lanes,
     };
-    // Lanes that wait for a limit hold their locks beside the others.
-    let most = lanes + engine::most_waiting(lanes);
+    // Lanes that wait for a limit, and those of handlers, hold their locks beside the others.
+    let most = lanes + engine::most_waiting(lanes) + engine::handler_lanes(lanes);
     let wanted = replicas.saturating_mul(count(most));
     let found = format!(
         "{replicas} × {most} lanes may hold {wanted} locks, the server's table has room for {room}, shared with everybody"
@@ -95,9 +95,9 @@ mod tests {
             ..WorkerConfig::default()
         };
         let of = |replicas| locks(&healthy(), &worker, replicas).status;
-        // 64 × 100 slots, 512 lanes each and a quarter more that wait.
+        // 64 × 100 slots, 512 lanes each, a quarter more that wait and 64 of handlers.
         assert_eq!(
-            [of(5), of(6), of(10)],
+            [of(4), of(5), of(9)],
             [Status::Ok, Status::Warn, Status::Fail]
         );
     }

@@ -72,11 +72,17 @@ use self::route::{Route, RouteTable};
 use self::slots::{HeldLanes, Slots};
 use crate::waking::Waking;
 
-/// One in so many of the lanes that a worker may hold are for handlers, if it has any; at most `HANDLER_LANES_MOST`, of
-/// which a connection takes a few at a time. Handlers and adapters do not take each other's: a handler connection that
-/// waited for room of adapters would be woken by each of their deliveries, and find nothing.
+/// Beside the lanes of adapters a worker with handlers holds one for so many of theirs, at most `HANDLER_LANES_MOST`,
+/// of which a connection takes a few at a time. The two kinds do not take each other's: a handler connection that waited
+/// for room of adapters would be woken by each of their deliveries, and find nothing; and the registry, which is a
+/// handler, must not take from webhooks what `worker.max_lanes` promises them.
 const HANDLER_LANES: usize = 8;
 const HANDLER_LANES_MOST: usize = 64;
+
+/// How many lanes handlers may hold beside `max_lanes` of adapters.
+pub fn handler_lanes(max_lanes: usize) -> usize {
+    (max_lanes / HANDLER_LANES).clamp(1, HANDLER_LANES_MOST)
+}
 
 /// A delivery's connection and one that was opened in vain beside it, or the pipes of a program while it starts.
 const DESCRIPTORS_PER_DELIVERY: usize = 4;
@@ -140,21 +146,17 @@ impl Claiming {
         self.most_of(kind).saturating_sub(held)
     }
 
-    /// How many lanes connections of this kind may hold. Together they hold no more than all may, but for one of each
-    /// kind, without which nothing would be delivered.
+    /// How many lanes connections of this kind may hold.
     fn most_of(&self, kind: Kind) -> usize {
         let most = self.max_lanes();
-        let handlers = match self.has_handlers.load(Ordering::Relaxed) {
-            true => (most / HANDLER_LANES).clamp(1, HANDLER_LANES_MOST),
-            false => 0,
-        };
         match kind {
-            Kind::Adapters => most.saturating_sub(handlers).max(1),
-            Kind::Handlers => handlers,
+            Kind::Adapters => most,
+            Kind::Handlers if self.has_handlers.load(Ordering::Relaxed) => handler_lanes(most),
+            Kind::Handlers => 0,
         }
     }
 
-    /// How many lanes may be held over all connections.
+    /// How many lanes adapters may hold, over all connections.
     pub fn max_lanes(&self) -> usize {
         self.counts.most.load(Ordering::Relaxed)
     }
@@ -280,27 +282,19 @@ mod tests {
     }
 
     #[test]
-    fn adapters_that_take_all_they_may_leave_handlers_theirs() {
-        for (most, adapters, handlers) in [(2_048, 1_984, 64), (16, 14, 2), (1, 1, 1)] {
+    fn adapters_and_handlers_take_no_lanes_of_each_other() {
+        for (most, handlers) in [(2_048, 64), (16, 2), (1, 1)] {
             let claiming = Claiming::new(most, None, Arc::default());
             let room = |kind| claiming.room(kind);
             assert_eq!((room(Kind::Adapters), room(Kind::Handlers)), (most, 0));
             claiming.has_handlers.store(true, Ordering::Relaxed);
-            reserve(
-                claiming.counts.of(Kind::Adapters),
-                claiming.most_of(Kind::Adapters),
-                most,
-            );
-            assert_eq!(
-                (claiming.held(), room(Kind::Handlers)),
-                (adapters, handlers)
-            );
-            reserve(
-                claiming.counts.of(Kind::Handlers),
-                claiming.most_of(Kind::Handlers),
-                most,
-            );
-            assert_eq!((room(Kind::Adapters), room(Kind::Handlers)), (0, 0));
+            let mut left = [most, handlers];
+            for (at, kind) in [Kind::Handlers, Kind::Adapters].into_iter().enumerate() {
+                reserve(claiming.counts.of(kind), claiming.most_of(kind), 4_096);
+                left[1 - at] = 0;
+                assert_eq!([room(Kind::Adapters), room(Kind::Handlers)], left);
+            }
+            assert_eq!(claiming.held(), most + handlers);
         }
     }
 
