@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Each kind with the fewest settings that it takes.
-    fn smallest_settings() -> [(&'static str, Value); 8] {
+    fn smallest_settings() -> [(&'static str, Value); 9] {
         [
             ("agent", json!({"url": "http://example.com/frames"})),
             ("discord", json!({"token_env": "TOKEN", "channel": "1"})),

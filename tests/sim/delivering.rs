@@ -86,6 +86,7 @@ impl World {
                 *self.met.entry("events coalesced").or_default() += 1;
                 Ok(())
             }
+            Step::Cancelled => Err("the simulation cancels nothing".into()),
             Step::Deliver => self.attempt(at, place, event, answer).await,
         }
     }

@@ -234,6 +234,7 @@ mod tests {
         let told = words.iter().zip(steps).map(|(word, step)| match step {
             Step::Deliver => (*word).to_owned(),
             Step::Filtered => "-".to_owned(),
+            Step::Cancelled => "x".to_owned(),
             Step::Coalesced { replaced_by } => format!(">{replaced_by}"),
         });
         told.collect::<Vec<_>>().join(" ")
