@@ -52,7 +52,7 @@ pub fn payload() -> Box<RawValue> {
 /// Subscribes one destination to [`STREAM`]. Nothing of its adapter is used but by a worker process.
 pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchError> {
     let text = format!(
-        "[subscription.{SUBSCRIPTION}]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\n"
+        "[subscription.{SUBSCRIPTION}]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\nmax_pending = 0\n"
     );
     let file = SubscriptionFile::parse(&text, "bench").map_err(subscription::ApplyError::File)?;
     let mut client = scratch.connect().await?;

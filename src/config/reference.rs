@@ -2,6 +2,7 @@
 
 use lanekeeper_dashboard::config::DashboardConfig;
 use lanekeeper_http::config::HttpConfig;
+use lanekeeper_http::live::config::LiveConfig;
 use lanekeeper_limit::config::RedisConfig;
 use lanekeeper_postgres::config::DatabaseConfig;
 use lanekeeper_producer::spool::SpoolConfig;
@@ -15,7 +16,7 @@ use super::settings::{Config, DevConfig, RetentionConfig, WorkerConfig};
 type Meanings = &'static [(&'static str, &'static str)];
 
 /// The sections with what they are about and their settings, in the order of [`Config`].
-const SECTIONS: [(&str, &str, Meanings); 10] = [
+const SECTIONS: [(&str, &str, Meanings); 11] = [
     ("database", DatabaseConfig::ABOUT, DatabaseConfig::MEANINGS),
     ("redis", RedisConfig::ABOUT, RedisConfig::MEANINGS),
     ("worker", WorkerConfig::ABOUT, WorkerConfig::MEANINGS),
@@ -25,6 +26,7 @@ const SECTIONS: [(&str, &str, Meanings); 10] = [
         RetentionConfig::MEANINGS,
     ),
     ("http", HttpConfig::ABOUT, HttpConfig::MEANINGS),
+    ("live", LiveConfig::ABOUT, LiveConfig::MEANINGS),
     (
         "dashboard",
         DashboardConfig::ABOUT,

@@ -134,6 +134,10 @@ pub(crate) async fn sign_in(
         let why = "This token has no scope read: it cannot be used for the dashboard.";
         return refuse(StatusCode::FORBIDDEN, why);
     }
+    if !grant.reaches_all_sessions() {
+        let why = "This token is for some sessions only: it cannot be used for the dashboard.";
+        return refuse(StatusCode::FORBIDDEN, why);
+    }
     dashboard.desk.access.pace(&grant).await?;
     let id = remember(&dashboard, &grant).await?;
     tracing::info!(token = %grant.name, "somebody signed in at the dashboard");

@@ -46,6 +46,8 @@ impl Visitor {
         if let Some(id) = sign_in_of(headers)
             && let Some(grant) = holder(dashboard, id).await?
             && grant.has(Scope::Read)
+            // Its pages show whole streams.
+            && grant.reaches_all_sessions()
         {
             dashboard.desk.access.pace(&grant).await?;
             return Ok(Self {

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::access::Peer;
 use super::body::joined;
-use super::events::{Desk, json, trace_of};
+use super::events::{Desk, HeldBody, json, trace_of};
 use super::problem::Problem;
 use super::problem_type;
 
@@ -93,20 +93,20 @@ async fn append(
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path(session) = path.map_err(|rejection| unreadable(&rejection))?;
-    let judged = desk
-        .access
-        .judge(&headers, peer, Scope::Produce, inbound::STREAM);
+    let judged =
+        desk.access
+            .judge_session(&headers, peer, Scope::Produce, inbound::STREAM, &session);
     let grant = judged.await?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
-    let body = desk.body_of_append(token_id, body).await?;
+    let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls a message by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
     let trace = trace_of(&headers).and_then(|trace| joined(&trace, None));
     let place = desk.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
-        let _held = place;
-        let message = Message::read(&body.bytes)?;
+        let _held = (room, place);
+        let message = Message::read(&bytes)?;
         let message = NewInbound {
             message_type: message
                 .message_type

@@ -75,7 +75,9 @@ async fn interrupt_session(
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
-    let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
+    let judged = desk
+        .access
+        .judge_session(&headers, peer, Scope::Produce, &stream, &session);
     let grant = judged.await?;
     if let Some(grant) = &grant
         && !grant.has(Scope::Operate)

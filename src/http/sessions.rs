@@ -113,7 +113,9 @@ async fn bind(
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
-    let judged = desk.access.judge(&headers, peer, Scope::Operate, &stream);
+    let judged = desk
+        .access
+        .judge_session(&headers, peer, Scope::Operate, &stream, &session);
     let token_id = judged.await?.map(|grant| grant.token_id);
     let body = desk.small_body(token_id, body).await?;
     // A body without the key must not unbind.

@@ -142,6 +142,8 @@ async fn at_every_place_between_the_lock_and_the_cursor_a_worker_may_end() {
             stage.ends_at(point, times).await;
             causes += 1;
             let successor = stage.worker(&[]);
+            // A signal before its handler is there would end it.
+            successor.serves().await;
             stage.settled().await;
             assert!(successor.stop().await.success());
         }

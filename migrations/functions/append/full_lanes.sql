@@ -3,10 +3,11 @@
 -- nothing will be before an operator acts. The caller has the append lock, so nothing is added meanwhile; what is
 -- delivered meanwhile makes the figures too high, never too low.
 --
+-- What a close or an interrupt has taken out and the lane's holder has not passed yet is no longer counted.
 -- Lanes of subscriptions that do not refuse, and of those that were removed, are left out. A distance that fits is fine
 -- whatever is in it: only beyond it the log is read.
 -- The planner is pinned by the append functions that call it: each setting costs a call a microsecond.
--- Index: lane's unique (session_id, subscription_id), progress' primary key. Rows: the session's lanes.
+-- Index: lane's unique (session_id, subscription_id), progress' and closing_lane's primary keys. Rows: the session's lanes.
 CREATE OR REPLACE FUNCTION lanekeeper.full_lanes(p_session_id bigint, p_newest bigint, p_adding bigint)
 RETURNS TABLE (subscription text, types text[], max_pending int, pending bigint, retry_after_ms bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -28,7 +29,14 @@ BEGIN
               AND s.on_full = 'refuse' OFFSET 0
         ) AS s
         CROSS JOIN LATERAL (
-            SELECT p.cursor, p.cursor_day, p.parked_at, p.retry_at, p.ack_due_at FROM lanekeeper.progress AS p
+            SELECT greatest(p.cursor, c.seq) AS cursor, greatest(p.cursor_day, c.day) AS cursor_day,
+                   p.parked_at, p.retry_at, p.ack_due_at
+            FROM lanekeeper.progress AS p
+            LEFT JOIN LATERAL (
+                SELECT c.seq, c.day FROM lanekeeper.closing_lane AS c
+                WHERE c.lane_id = l.lane_id AND c.finished_at IS NULL AND c.kind <> 'cancelled'
+                ORDER BY c.seq DESC LIMIT 1
+            ) AS c ON c.seq > p.cursor
             WHERE p.lane_id = l.lane_id ORDER BY p.version DESC LIMIT 1
         ) AS p
         WHERE l.session_id = p_session_id AND p_newest - p.cursor + p_adding > s.max_pending

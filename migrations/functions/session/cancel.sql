@@ -89,7 +89,7 @@ BEGIN
             PERFORM lanekeeper.expire_lane(v_lane.lane_id, v_event.session_id, v_event.seq, v_event.day, NULL, 'cancelled');
             IF NOT v_progress.parked THEN
                 INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
-                VALUES (v_lane.route, 0, clock_timestamp(), v_lane.lane_id);
+                VALUES (lanekeeper.entry_route(v_lane.lane_id, v_lane.route), 0, clock_timestamp(), v_lane.lane_id);
                 v_woken := true;
             END IF;
         END IF;

@@ -25,7 +25,8 @@ DECLARE
     v_session record;
 BEGIN
     lanes := 0; drained := 0; unfinished := 0;
-    IF p_session_id IS NULL AND NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(6)) THEN
+    -- The holder of a lane waits for no other process and is told the truth about its lane.
+    IF p_session_id IS NULL AND p_lane_id IS NULL AND NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(6)) THEN
         RETURN;
     END IF;
     FOR v_lane IN
@@ -54,7 +55,7 @@ BEGIN
             unfinished := unfinished + 1;
         END;
     END LOOP;
-    IF p_session_id IS NULL THEN
+    IF p_session_id IS NULL AND p_lane_id IS NULL THEN
         DELETE FROM lanekeeper.closing_lane AS c WHERE c.finished_at < clock_timestamp() - interval '1 minute';
     END IF;
 

@@ -10,6 +10,8 @@
 --   event that some lane has delivered already and another has not is appended for both; one that is under way in a lane is
 --   not appended for that lane. At most 1,000 events with 16 MiB: else LK006, and nothing was changed.
 --
+-- A full session takes it, since it takes the place of what waits; keep_waiting does not go beyond max_pending (LK001).
+--
 -- SQLSTATEs as of enqueue(), and LK007: another transaction appends to the session and did not end within 5 s.
 --
 -- As close_session(), it has the session's append lock until the transaction ends (I1), passes the events of lanes that
@@ -51,11 +53,11 @@ DECLARE
     -- What waits: of each lane its subscription and the seq from which on.
     v_waiting    int[] := '{}';
     v_from       bigint[] := '{}';
+    v_lane_ids   bigint[] := '{}';
     v_from_day   date;
     v_count      bigint;
     v_bytes      bigint;
     v_again      jsonb;
-    v_producer   text;
 BEGIN
     IF interrupt.keep_waiting IS NULL OR interrupt.cancel_running IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
@@ -63,10 +65,16 @@ BEGIN
     END IF;
     superseded := 0;
     appended_again := 0;
+    SELECT s.session_id INTO v_session_id
+    FROM lanekeeper.stream AS t JOIN lanekeeper.session AS s ON s.stream_id = t.stream_id
+    WHERE t.name = interrupt.stream AND s.name = interrupt.session;
     BEGIN
+        PERFORM set_config('lanekeeper.interrupting', coalesce(lanekeeper.interrupt_pass(v_session_id), ''), true);
         SELECT e.message_id, e.seq, e.duplicate INTO message_id, seq, duplicate
         FROM lanekeeper.enqueue(interrupt.stream, interrupt.session, interrupt.event_type, interrupt.payload, message_id,
                                 interrupt.dedupe_key, interrupt.priority, interrupt.headers) AS e;
+        -- What is appended again, and whatever else this transaction appends, is bounded as ever.
+        PERFORM set_config('lanekeeper.interrupting', '', true);
     EXCEPTION WHEN lock_not_available THEN
         RAISE EXCEPTION USING ERRCODE = 'LK007',
             MESSAGE = format('another transaction appends to session %L and did not end within 5 s: nothing was enqueued',
@@ -115,6 +123,7 @@ BEGIN
         superseded := greatest(superseded, v_done.expired);
         v_lanes := v_lanes || jsonb_build_object('subscription', v_lane.name, 'from_seq', v_done.first_seq, 'to_seq', seq - 1);
         v_waiting := v_waiting || v_lane.subscription_id;
+        v_lane_ids := v_lane_ids || v_lane.lane_id;
         v_from := v_from || CASE
             WHEN v_lane.locked THEN v_progress.cursor + 1
             -- Its head is under way.
@@ -148,9 +157,22 @@ BEGIN
           AND e.seq >= (SELECT min(u.seq) FROM unnest(v_from) AS u (seq))
           AND NOT lanekeeper.is_cancelled(e.headers)
           AND EXISTS (
-              SELECT FROM unnest(v_waiting, v_from) AS w (subscription_id, seq)
+              SELECT FROM unnest(v_waiting, v_from, v_lane_ids) AS w (subscription_id, seq, lane_id)
               JOIN lanekeeper.subscription AS s ON s.subscription_id = w.subscription_id
-              WHERE e.seq >= w.seq AND (s.events IS NULL OR e.event_type = ANY (s.events)));
+              WHERE e.seq >= w.seq AND (s.events IS NULL OR e.event_type = ANY (s.events))
+                -- Acknowledged ahead of one that is not.
+                AND NOT EXISTS (
+                    SELECT FROM lanekeeper.sent AS x
+                    WHERE x.lane_id = w.lane_id AND x.seq = e.seq AND x.acked_at IS NOT NULL));
+        IF EXISTS (
+            SELECT FROM lanekeeper.subscription AS s
+            WHERE s.subscription_id = ANY (v_waiting) AND s.on_full = 'drop_oldest' AND s.max_pending <= appended_again)
+        THEN
+            RAISE EXCEPTION USING ERRCODE = 'LK006',
+                MESSAGE = format('a subscription of session %L drops its oldest events beyond max_pending, and would drop the interrupt before the %s events that are to be appended again: nothing was enqueued',
+                                 left(interrupt.session, 200), appended_again),
+                HINT = 'Interrupt without keep_waiting.';
+        END IF;
         IF appended_again > 0 THEN
             PERFORM lanekeeper.enqueue_many(interrupt.stream, v_again);
         END IF;
@@ -163,15 +185,9 @@ BEGIN
         PERFORM pg_notify('lanekeeper_closed', format('%s %s %s', v_session_id, seq - 1,
                                                       CASE WHEN interrupt.cancel_running THEN 'through' ELSE 'behind' END));
     END IF;
-    -- The engine's own stream takes appends of the owner's members, for nobody else.
-    IF lanekeeper.is_owner(lanekeeper.calling_role()) THEN
-        v_producer := coalesce(current_setting('lanekeeper.producer', true), '');
-        PERFORM set_config('lanekeeper.producer', '', true);
-        PERFORM lanekeeper.publish_session(
-            interrupt.stream, interrupt.session, 'session_interrupted',
-            jsonb_build_object('seq', seq, 'message_id', message_id, 'cancel_running', interrupt.cancel_running,
-                               'superseded', superseded, 'appended_again', appended_again, 'lanes', v_lanes));
-        PERFORM set_config('lanekeeper.producer', v_producer, true);
-    END IF;
+    PERFORM lanekeeper.publish_session(
+        interrupt.stream, interrupt.session, 'session_interrupted',
+        jsonb_build_object('seq', seq, 'message_id', message_id, 'cancel_running', interrupt.cancel_running,
+                           'superseded', superseded, 'appended_again', appended_again, 'lanes', v_lanes));
 END
 $$;

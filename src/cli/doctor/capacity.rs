@@ -128,9 +128,9 @@ mod tests {
             server.other_connections = others;
             connections(&server, &config, replicas).status
         };
-        // 15 each, of 97: those for requests over HTTP count, whether there are any yet or not.
-        assert_eq!(of(0, 6), Status::Ok);
-        assert_eq!(of(20, 6), Status::Warn);
-        assert_eq!(of(0, 7), Status::Fail);
+        // 17 each, of 97: those for requests over HTTP count, whether there are any yet or not.
+        assert_eq!(of(0, 5), Status::Ok);
+        assert_eq!(of(20, 5), Status::Warn);
+        assert_eq!(of(0, 6), Status::Fail);
     }
 }

@@ -58,12 +58,12 @@ pub(crate) fn delivery(state: DeliveryState) -> Markup {
 pub(crate) fn fate(state: &str) -> (Tone, &'static str) {
     match state {
         "delivered" | "acked" => (Tone::Good, "✓"),
-        "delivering" | "sent" => (Tone::Busy, "→"),
+        "sending" | "sent" => (Tone::Busy, "→"),
         "retrying" => (Tone::Warn, "↻"),
         "parked" => (Tone::Bad, "‖"),
-        "dead_lettered" => (Tone::Bad, "✕"),
+        "failed" => (Tone::Bad, "✕"),
         "requeued" => (Tone::Busy, "↺"),
-        "skipped" | "dropped" | "expired" => (Tone::Warn, "⇥"),
+        "skipped" | "dropped" | "expired" | "cancelled" | "superseded" => (Tone::Warn, "⇥"),
         "coalesced" => (Tone::Calm, "≡"),
         "filtered" | "unsubscribed" => (Tone::Calm, "–"),
         _ => (Tone::Calm, "·"),

@@ -18,7 +18,10 @@ async fn while_postgres_is_away_the_page_says_so_and_comes_back_by_itself() {
     let token = token(&direct, &["me", "--scope", "read"]).await;
     let mut reader = Browser::at(&worker);
     assert_eq!(reader.sign_in(&token).await.status, 303);
-    reader.get("/").await.assert_page(200, "Nothing needs you");
+    wait_until(LIMIT, "the worker has reported", async || {
+        reader.get("/").await.has("Nothing needs you")
+    })
+    .await;
 
     let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
     proxy.lead_to(Upstream::Tcp(nowhere));

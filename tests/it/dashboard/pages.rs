@@ -1,6 +1,8 @@
 //! What pages show, of names and payloads that are hard to show.
 
 use super::desk::Desk;
+use crate::process::plant::LIMIT;
+use crate::support::wait_until;
 
 const NAMES: [&str; 6] = [
     "<script>alert(1)</script>",
@@ -253,6 +255,11 @@ async fn a_message_is_found_by_the_id_that_its_producer_gave_it() {
 async fn the_first_page_says_what_needs_somebody_and_that_nothing_does() {
     let desk = Desk::open(&[]).await;
     let mut reader = desk.visitor(&["read"]).await;
+    // A worker reports what it delivers soon after it serves.
+    wait_until(LIMIT, "the worker has reported", async || {
+        reader.get("/").await.has("Nothing needs you")
+    })
+    .await;
     let calm = reader.get("/").await;
     calm.assert_page(200, "Nothing needs you");
     desk.dead_letters("old", 3).await;

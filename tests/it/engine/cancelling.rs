@@ -161,7 +161,7 @@ async fn a_sent_message_that_is_not_acknowledged_is_cancelled_and_its_acknowledg
     }
     bed.drained().await;
     worker.stop().await;
-    let expected = ["cancelled", "cancelled", "delivered", "delivered"];
+    let expected = ["cancelled", "cancelled", "acked", "acked"];
     assert_eq!(states(&bed, "out").await, expected);
 }
 

@@ -83,6 +83,9 @@ async fn a_closed_session_takes_no_interrupt_and_the_second_of_two_supersedes_th
     let mut done = [one, other];
     done.sort_by_key(|one| one.seq);
     assert_eq!(done.map(|one| (one.seq, one.superseded)), [(3, 2), (4, 1)]);
+    // The second may have met the lock of the first's lane, which a server releases after the session's.
+    bed.count("SELECT lanes FROM lanekeeper.finish_closing()")
+        .await;
     assert_eq!(bed.undelivered().await, 1);
     let close = "SELECT lanekeeper.close_session('runs', 's1', NULL)";
     bed.client.query(close, &[]).await.unwrap();
@@ -129,13 +132,7 @@ async fn sent_messages_that_are_not_acknowledged_are_superseded_and_their_window
     }
     bed.drained().await;
     worker.stop().await;
-    let expected = [
-        "superseded",
-        "superseded",
-        "superseded",
-        "delivered",
-        "delivered",
-    ];
+    let expected = ["superseded", "superseded", "superseded", "acked", "acked"];
     assert_eq!(states(&bed, "out").await, expected);
 }
 

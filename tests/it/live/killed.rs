@@ -1,7 +1,6 @@
 //! D4: workers are killed, connections cut and resumed, while runs grow: each client sees exactly its run, in order.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reqwest::Client;
@@ -77,6 +76,7 @@ async fn produce(url: String, run: usize, dice: Dice) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_workers_are_killed_and_connections_cut_each_client_sees_exactly_its_run_in_order() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let seed = std::env::var("SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
@@ -91,23 +91,20 @@ async fn while_workers_are_killed_and_connections_cut_each_client_sees_exactly_i
     }
     let urls = processes.iter().map(WorkerProcess::http).collect();
     let urls: Arc<RwLock<Vec<String>>> = Arc::new(RwLock::new(urls));
-    let is_over = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = (0..RUNS)
         .map(|run| tokio::spawn(produce(plant.url.clone(), run, dice.split())))
         .collect();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|n| tokio::spawn(follow(Arc::clone(&urls), n % RUNS, dice.split())))
         .collect();
-    let over = Arc::clone(&is_over);
     let waiting = tokio::spawn(async move {
         let mut seen = Vec::new();
         for client in clients {
             seen.push(client.await.unwrap());
         }
-        over.store(true, Ordering::Relaxed);
         seen
     });
-    while !is_over.load(Ordering::Relaxed) {
+    while !waiting.is_finished() {
         dice.pause(700).await;
         let chosen = usize::try_from(dice.roll(2)).unwrap();
         let new = plant.worker(&open).await;

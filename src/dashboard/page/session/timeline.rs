@@ -20,16 +20,16 @@ const LEGEND: [(&str, &str); 10] = [
         "delivered",
         "delivered: the destination accepted it, or it is from before the subscription",
     ),
-    (
-        "delivering",
-        "being delivered, or sent and not acknowledged",
-    ),
+    ("sending", "being delivered, or sent and not acknowledged"),
     ("pending", "waits for its turn"),
     ("retrying", "failed, and is tried again"),
     ("parked", "holds a parked lane"),
-    ("dead_lettered", "a dead letter"),
+    ("failed", "a dead letter"),
     ("requeued", "a dead letter that is delivered again"),
-    ("skipped", "skipped, dropped or expired"),
+    (
+        "skipped",
+        "skipped, dropped, expired, cancelled or superseded",
+    ),
     ("coalesced", "merged into a later event"),
     ("filtered", "not for this destination"),
 ];

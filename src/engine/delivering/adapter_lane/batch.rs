@@ -27,6 +27,7 @@ use super::{Ending, Runner, UNREAD_DELAY};
 use crate::delivering::budget::PayloadReservation;
 use crate::delivering::coalesce::Step;
 use crate::delivering::progress::Stop;
+use crate::waking::interruptions::Reach;
 
 /// Payloads in one request, unless the first alone is larger.
 const BATCH_BYTES: usize = 1 << 20;
@@ -189,6 +190,12 @@ impl Runner<'_> {
         // An adapter that gets batches has no buckets of its own.
         let buckets = self.route.buckets.clone();
         let probe = self.pass_limits(&buckets).await?;
+        // The wait may have been long. What was cancelled meanwhile is found when the rest is fetched again; a probe is sent
+        // all the same, since the circuit waits for it.
+        let is_cancelled = |event: &Event| self.ahead(event.seq) == Some(Reach::Only);
+        if !probe && events.iter().skip(1).any(is_cancelled) {
+            return Err(Ending::Passed);
+        }
         let verdict = match events {
             [event] => BatchVerdict::Whole(self.send(event, day).await?),
             events => self.send_batch(events, day).await?,
@@ -369,7 +376,11 @@ impl Runner<'_> {
             };
             let is_taken = matches!(verdict, Verdict::Accepted | Verdict::Sent);
             self.is_ahead = waiting > 0;
-            self.tell_attempt(place.seq, place.message_id, &verdict);
+            if !acked.contains(&place.seq) {
+                self.tell_attempt(place.seq, place.message_id, &verdict);
+            } else if waiting == 0 {
+                self.tell_acked(place.seq, place.message_id);
+            }
             if waiting > 0 {
                 match self.sent_ahead(place.seq, place.message_id, verdict).await {
                     Ending::Sent => waiting += 1,
