@@ -229,3 +229,24 @@ async fn a_revoked_token_ends_its_sign_ins() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_for_some_sessions_only_does_not_sign_in() {
+    let desk = Desk::open(&[]).await;
+    let bound = [
+        "bound",
+        "--scope",
+        "read",
+        "--scope",
+        "operate",
+        "--stream",
+        "runs",
+        "--session",
+        "r1",
+    ];
+    let token = desk.token(&bound).await;
+    let mut browser = desk.browser();
+    let answer = browser.sign_in(&token).await;
+    answer.assert_page(403, "for some sessions only");
+    assert!(browser.cookies.is_empty());
+}

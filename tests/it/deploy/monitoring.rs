@@ -32,6 +32,7 @@ fn kind(name: Name) -> Kind {
         names::HTTP_EVENTS,
         names::HTTP_REFUSED,
         names::HTTP_CLOSED,
+        names::LIVE_DISCONNECTS,
         names::ARCHIVED,
         names::ARCHIVED_SIZE,
         names::ARCHIVE_FAILURES,
@@ -46,6 +47,7 @@ fn kind(name: Name) -> Kind {
         names::SETTLE_LANES,
         names::LIMIT_WAIT,
         names::HTTP_DURATION,
+        names::LIVE_PUBLISH,
     ];
     if counters.contains(&name) {
         Kind::Counter

@@ -2,12 +2,14 @@
 
 use lanekeeper_core::adapter::Verdict;
 use lanekeeper_postgres::append::{AppendError, Fate, NewEvent, enqueue, enqueue_array};
+use lanekeeper_postgres::interrupt::{Interrupt, interrupt};
 use lanekeeper_postgres::queue_full::QueueFull;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, GenericClient, IsolationLevel};
 
 use super::bed::{Bed, LIMIT, Sub};
+use super::interrupting::refusal;
 use crate::support::wait_until;
 
 const EVENTS: &str = "SELECT count(*) FROM lanekeeper.event";
@@ -388,4 +390,51 @@ async fn streams_without_a_bound_call_nothing_for_it() {
         ["full_lanes", "refuse_full"],
         "and those that have one, little"
     );
+}
+
+/// The setting by which an interrupt is let in, with a value that somebody made up.
+const FORGED: &str = "SET lanekeeper.interrupting = 'x'";
+
+#[tokio::test]
+async fn an_interrupt_enters_a_full_session_and_what_it_appends_again_does_not_exceed_the_bound() {
+    let bed = bounded_bed(3).await;
+    for _ in 0..3 {
+        append_to(&bed.client, "s1").await.unwrap();
+    }
+    bed.client.batch_execute(FORGED).await.unwrap();
+    full(append_to(&bed.client, "s1").await);
+    let event = NewEvent::new("s1", "stop", "1");
+    let again = Interrupt {
+        keep_waiting: true,
+        cancel_running: true,
+    };
+    let refused = interrupt(&bed.client, "runs", &event, again).await;
+    full(refused);
+    assert_eq!(bed.count(EVENTS).await, 3, "nothing was appended");
+    let done = interrupt(&bed.client, "runs", &event, Interrupt::default()).await;
+    assert_eq!(done.unwrap().superseded, 3);
+    // The session has room for two more, of which the interrupt's own transaction gets no more than others.
+    bed.client.batch_execute("BEGIN").await.unwrap();
+    append_to(&bed.client, "s1").await.unwrap();
+    append_to(&bed.client, "s1").await.unwrap();
+    let done = interrupt(&bed.client, "runs", &event, Interrupt::default()).await;
+    assert_eq!(done.unwrap().superseded, 3);
+    for _ in 0..2 {
+        append_to(&bed.client, "s1").await.unwrap();
+    }
+    full(append_to(&bed.client, "s1").await);
+    bed.client.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_interrupt_that_would_be_dropped_for_what_it_appends_again_is_refused() {
+    let bed = bounded_bed(2).await;
+    let policy = "UPDATE lanekeeper.subscription SET on_full = 'drop_oldest'";
+    bed.client.batch_execute(policy).await.unwrap();
+    for _ in 0..2 {
+        append_to(&bed.client, "s1").await.unwrap();
+    }
+    let again = "SELECT lanekeeper.interrupt('runs', 's1', 'stop', '1', keep_waiting => true)";
+    assert_eq!(refusal(&bed.client, again).await, "LK006");
+    assert_eq!(bed.count(EVENTS).await, 2);
 }

@@ -374,3 +374,30 @@ async fn a_holder_settles_while_the_interrupt_of_its_session_is_not_committed() 
     assert_eq!(bed.accepted()["s1"], [1, 2, 3, 4], "the interrupt once");
     assert_eq!(states(&bed, "out").await, ["delivered"; 4]);
 }
+
+/// Maintenance of other workers must not hide from a lane's holder that a barrier is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_barrier_is_seen_by_a_lane_while_another_process_finishes_others() {
+    let bed = Bed::new().await;
+    let other = bed.db.connect().await;
+    let worker = bed.worker().await;
+    bed.fake.hold("s1");
+    bed.enqueue_bulk(1, 3).await;
+    running(&bed, 1).await;
+    other
+        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(lanekeeper.maintenance_lock(6))")
+        .await
+        .unwrap();
+    interrupted(&bed.client, BARRIER).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    bed.fake.release("s1");
+    wait_until(LIMIT, "the barrier is delivered", async || {
+        bed.accepted()
+            .get("s1")
+            .is_some_and(|seqs| seqs.contains(&4))
+    })
+    .await;
+    other.batch_execute("COMMIT").await.unwrap();
+    worker.stop().await;
+    assert_eq!(bed.accepted()["s1"], [1, 4]);
+}
