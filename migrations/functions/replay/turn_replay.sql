@@ -1,0 +1,27 @@
+-- Begins a lane's part of a replay (p_state `active`), or takes it back (`waiting`, `cut`): false where it is no longer there,
+-- or somebody has its progress locked. The caller holds the lane's lock. What the lane delivers first is another event then: its attempts begin anew, and it gets
+-- a ready entry (I13).
+CREATE OR REPLACE FUNCTION lanekeeper.turn_replay(p_replay_id bigint, p_lane_id bigint, p_state text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Progress first, as everybody does who writes both.
+    PERFORM FROM lanekeeper.progress AS p WHERE p.lane_id = p_lane_id
+    ORDER BY p.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        -- A session that became dormant has no lanes.
+        UPDATE lanekeeper.replay_lane AS r SET state = 'cut'
+        WHERE r.replay_id = p_replay_id AND r.lane_id = p_lane_id
+          AND NOT EXISTS (SELECT FROM lanekeeper.lane AS l WHERE l.lane_id = p_lane_id);
+        RETURN false;
+    END IF;
+    UPDATE lanekeeper.replay_lane AS r SET state = p_state
+    WHERE r.replay_id = p_replay_id AND r.lane_id = p_lane_id
+      AND r.state = CASE WHEN p_state = 'active' THEN 'waiting' ELSE 'active' END;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM lanekeeper.update_requeued(p_lane_id, true);
+    RETURN true;
+END
+$$;
