@@ -76,7 +76,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
     let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
     let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
-    let mut replays = replays::list(&*reading, false, args.limit.to_ask_for(), None).await?;
+    let mut replays = replays::list(&reading, false, args.limit.to_ask_for(), None).await?;
     drop(reading);
     let report = |status: SubscriptionStatus| Reported {
         delivery: deliveries.of(status.subscription_id, status.paused_at.is_some()),

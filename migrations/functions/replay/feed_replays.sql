@@ -46,13 +46,13 @@ BEGIN
                 SELECT r.lane_id FROM lanekeeper.replay_lane AS r
                 WHERE r.replay_id = v_replay.replay_id AND r.state = 'waiting' AND NOT EXISTS (
                     SELECT FROM lanekeeper.progress AS p WHERE p.lane_id = r.lane_id AND p.parked_at IS NOT NULL)
-                ORDER BY r.lane_id LIMIT v_room * 2
+                ORDER BY r.lane_id LIMIT v_room * 2 + 64
             LOOP
                 EXIT WHEN v_begun >= v_room;
                 IF pg_try_advisory_xact_lock(lanekeeper.lane_lock(v_lane.lane_id)) THEN
                     v_begun := v_begun + lanekeeper.turn_replay(v_replay.replay_id, v_lane.lane_id, 'active')::int;
                 ELSE
-                    v_busy := v_lane.lane_id;
+                    v_busy := CASE WHEN random() < 0.5 THEN v_lane.lane_id ELSE coalesce(v_busy, v_lane.lane_id) END;
                 END IF;
             END LOOP;
             IF v_begun = 0 AND begun = 0 AND v_busy IS NOT NULL THEN

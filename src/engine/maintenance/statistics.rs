@@ -70,7 +70,7 @@ async fn read(shared: &Shared) -> Result<Figures, Box<dyn std::error::Error + Se
     let low_water_marks = seen.iter().flat_map(|seen| seen.low_water_marks());
     let subscriptions =
         inspect::status(&reading, MAX_SUBSCRIPTIONS, MAX_LANES, low_water_marks).await?;
-    let replays = replay::list(&*reading, false, MAX_REPLAYS, None).await?;
+    let replays = replay::list(&reading, false, MAX_REPLAYS, None).await?;
     Ok(Figures {
         subscriptions,
         replays,

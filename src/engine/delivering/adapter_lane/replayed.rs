@@ -16,7 +16,7 @@ use crate::delivering::coalesce::Step;
 use crate::delivering::progress::Stop;
 
 /// Events of a range that are read at once.
-pub(crate) const CHUNK: i32 = 100;
+const CHUNK: i32 = 100;
 
 impl Runner<'_> {
     /// Delivers the next events of the lane's replay, and settles them.

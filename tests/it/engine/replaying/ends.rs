@@ -1,7 +1,5 @@
 //! What ends a replay, and what holds the log for it.
 
-use std::time::Duration;
-
 use super::{FAST, all, at, delivered, ended, find, of, replayed, start};
 use crate::engine::bed::LIMIT;
 use crate::support::wait_until;
@@ -83,27 +81,39 @@ async fn a_day_stays_while_a_replay_needs_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_that_is_always_held_has_its_turn_all_the_same() {
+async fn a_lane_that_is_held_when_it_starts_has_its_turn_behind_the_delivery_under_way() {
     let bed = delivered(1, 20).await;
     let worker = bed.worker().await;
-    // The lane is held whenever it is asked for, but for the moments between two holdings.
-    bed.fake.delay(Duration::from_millis(2));
-    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let appending = {
-        let (client, stop) = (bed.db.connect().await, std::sync::Arc::clone(&stop));
-        tokio::spawn(async move {
-            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-                crate::engine::bed::enqueue(&client, "s1", "step").await;
-            }
-        })
-    };
+    bed.fake.hold("s1");
+    bed.enqueue("s1", "step").await;
     let held = "SELECT count(*) FROM lanekeeper.held_lane";
     wait_until(LIMIT, "it is held", async || bed.count(held).await == 1).await;
     let id = start(&bed, &of("s1"), &FAST).await;
+    let now = find(&bed, id).await.progress;
+    assert_eq!((now.sessions_active, now.sessions_waiting), (0, 1));
+    bed.fake.release("s1");
     ended(&bed, id).await;
-    stop.store(true, std::sync::atomic::Ordering::SeqCst);
-    appending.await.unwrap();
+    let expected: Vec<i64> = (1..=21).chain(1..=20).collect();
+    assert_eq!(bed.accepted()["s1"], expected);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_lost_its_lane_moves_no_replay() {
+    let bed = delivered(1, 3).await;
+    let worker = bed.worker().await;
+    bed.fake.hold("s1");
+    let id = start(&bed, &of("s1"), &FAST).await;
+    wait_until(LIMIT, "the first is being delivered", async || {
+        replayed(&bed, "s1").len() == 1
+    })
+    .await;
+    let settled_elsewhere = "UPDATE lanekeeper.progress SET version = version + 16";
+    bed.client.execute(settled_elsewhere, &[]).await.unwrap();
+    bed.fake.release("s1");
+    let done = ended(&bed, id).await;
+    assert_eq!((done.progress.sessions_done, done.progress.delivered), (1, 3));
     let again = replayed(&bed, "s1");
-    assert!(again.len() >= 20 && again.windows(2).all(|two| two[0] + 1 == two[1]));
+    assert!(again.len() > 3 && again.ends_with(&[1, 2, 3]), "{again:?}");
     worker.stop().await;
 }

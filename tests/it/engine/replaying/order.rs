@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lanekeeper_adapters::fake::{Fake, Recorded};
 use lanekeeper_core::adapter::Verdict;
+use lanekeeper_postgres::replay::Pace;
 use tokio::time::Instant;
 
 use super::{FAST, all, arrived, at, delivered, ended, find, of, replayed, start};
@@ -74,12 +76,14 @@ async fn only_the_sessions_and_the_subscription_that_were_named_get_anything() {
     assert!(again.iter().all(|one| one.subscription == "out"));
     assert!(again.iter().all(|one| one.event.session.starts_with("run-")));
     assert!(again.iter().all(|one| one.attempt == 1 && !one.requeued));
-    let first = |again: bool| {
-        let mut all = seen.deliveries.iter();
-        let of = |one: &&_| matches!(one, lanekeeper_adapters::fake::Seen { replayed, subscription, .. } if *replayed == again && subscription == "out");
-        all.find(of).map(|one| one.event.message_id)
-    };
-    assert_eq!(first(true), first(false), "the same ids");
+    for one in again {
+        let place = |other: &&Recorded| {
+            !other.replayed && other.event.seq == one.event.seq && other.event.session == one.event.session
+        };
+        let before = seen.deliveries.iter().find(place).unwrap();
+        assert_eq!(before.event.message_id, one.event.message_id);
+        assert_eq!(before.event.payload, one.event.payload);
+    }
     worker.stop().await;
 }
 
@@ -137,7 +141,7 @@ async fn a_rate_holds_over_all_sessions_and_workers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_sessions_than_asked_for_are_replayed_at_once_and_all_have_their_turn() {
     let bed = delivered(40, 3).await;
-    let pace = lanekeeper_postgres::replay::Pace {
+    let pace = Pace {
         concurrency: 2,
         ..FAST
     };
@@ -178,6 +182,35 @@ async fn a_head_that_fails_is_tried_again_in_its_place_and_an_exhausted_one_is_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn in_batches_what_is_behind_a_failed_event_comes_again_with_it_and_nothing_is_left_out() {
+    let sub = Sub {
+        schedule_ms: vec![10],
+        ..Sub::default()
+    };
+    let mut bed = Bed::with(&sub).await;
+    bed.fake = Fake::new().with_batch(20);
+    let worker = bed.worker().await;
+    bed.enqueue_bulk(1, 150).await;
+    bed.drained().await;
+    let refused = Verdict::Retry {
+        error: "not now".to_owned(),
+        after: None,
+    };
+    for seq in [7, 100, 150] {
+        bed.fake.script("s1", seq, [refused.clone()]);
+    }
+    bed.fake.script_batches([Verdict::Rejected {
+        error: "not in a batch".to_owned(),
+    }]);
+    let id = start(&bed, &of("s1"), &FAST).await;
+    let done = ended(&bed, id).await;
+    assert_eq!((done.progress.delivered, done.progress.exhausted), (150, 0));
+    let twice: Vec<i64> = (1..=150).chain(1..=150).collect();
+    assert_eq!(bed.accepted()["s1"], twice);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_was_acknowledged_is_sent_again_and_waits_for_nothing() {
     let bed = Bed::new().await;
     let required = "UPDATE lanekeeper.subscription SET ack = 'required', ack_timeout_ms = 3600000";
@@ -190,7 +223,7 @@ async fn a_message_that_was_acknowledged_is_sent_again_and_waits_for_nothing() {
         .await
         .unwrap();
     worker.stop().await;
-    let quiet = lanekeeper_adapters::fake::Fake::answering(|_| Verdict::Sent);
+    let quiet = Fake::answering(|_| Verdict::Sent);
     let worker = Bed::start(bed.db.url(), quiet.clone(), Default::default()).await;
     let id = start(&bed, &of("s1"), &FAST).await;
     let done = ended(&bed, id).await;
