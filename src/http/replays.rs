@@ -78,7 +78,8 @@ impl Start {
             .hint("send {\"subscription\":\"…\",\"sessions\":\"…\"}, or \"all\":true in place of the sessions")
         })?;
         if start.sessions.is_some() == start.all {
-            let detail = "name the sessions, or say \"all\":true, and not both: nothing was started";
+            let detail =
+                "name the sessions, or say \"all\":true, and not both: nothing was started";
             return Err(invalid(detail));
         }
         let concurrency = start.concurrency.unwrap_or(Pace::CONCURRENCY);
@@ -119,7 +120,10 @@ async fn start(
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    let grant = desk.access.judge_any(&headers, peer, Scope::Operate).await?;
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let body = desk.small_body(token_id, body).await?;
     let start = Start::read(&body)?;
@@ -151,7 +155,9 @@ async fn carry_out(
     let stream = stream.map_err(|error| refused(&error))?;
     if !stream.is_some_and(|stream| grant.is_none_or(|grant| grant.reaches(&stream))) {
         let name = Problem::excerpt(&start.subscription);
-        let detail = format!("there is no subscription {name:?} in the streams of this access token: nothing was started");
+        let detail = format!(
+            "there is no subscription {name:?} in the streams of this access token: nothing was started"
+        );
         return Err(Problem::new(problem_type::NOT_FOUND, detail));
     }
     let range = start.range();
@@ -206,7 +212,10 @@ async fn list(
     headers: HeaderMap,
     query: Result<Query<Which>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let grant = desk.access.judge_any(&headers, peer, Scope::Operate).await?;
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
     let Query(which) = query.map_err(|rejection| {
         let detail = Problem::excerpt(&rejection.to_string());
         invalid(detail).hint("give ?all=true for those that have ended too, and ?limit=N")
@@ -234,7 +243,10 @@ async fn show(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let grant = desk.access.judge_any(&headers, peer, Scope::Operate).await?;
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
     let Path(replay_id) = path.map_err(|_| no_such())?;
     let _place = desk.request()?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
@@ -289,7 +301,10 @@ async fn change(
     body: axum::body::Body,
     change: Change,
 ) -> Result<Response, Problem> {
-    let grant = desk.access.judge_any(&headers, peer, Scope::Operate).await?;
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
     let Path(replay_id) = path.map_err(|_| no_such())?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let body = desk.small_body(token_id, body).await?;
@@ -356,7 +371,9 @@ fn refused(error: &StoreError) -> Problem {
     // query_canceled
     if error.sqlstate() == Some("57014") {
         let seconds = COUNT_WITHIN.as_secs();
-        let detail = format!("counting what is to be replayed took more than {seconds} s: nothing was started");
+        let detail = format!(
+            "counting what is to be replayed took more than {seconds} s: nothing was started"
+        );
         let hint = "start it with `lanekeeper replay start`, which waits, or ask for less";
         return Problem::later(problem_type::UNAVAILABLE, detail, 60).hint(hint);
     }

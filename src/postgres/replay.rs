@@ -80,10 +80,7 @@ pub async fn stream_of(
 ///
 /// # Errors
 /// Where the server does not answer.
-pub async fn bounded(
-    client: &mut Client,
-    within: Duration,
-) -> Result<Transaction<'_>, StoreError> {
+pub async fn bounded(client: &mut Client, within: Duration) -> Result<Transaction<'_>, StoreError> {
     let beginning = "beginning to count";
     let transaction = client
         .transaction()

@@ -17,7 +17,10 @@ pub enum Next {
     /// It is not replayed any more.
     Nothing,
     /// The replay was paused or is ending: the lane settles the seq up to which it is replayed, and goes on.
-    LetGo { replay_id: i64, replayed_to: i64 },
+    LetGo {
+        replay_id: i64,
+        replayed_to: i64,
+    },
     /// The replay's rate allows the next events then.
     Wait(Duration),
     Chunk(Chunk),

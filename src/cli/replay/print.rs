@@ -92,7 +92,12 @@ pub(super) fn one(replay: &Replay, form: Output) -> Result<(), Failure> {
             .ended_at
             .map(|at| format!("ended: {}", output::time(at))),
     );
-    lines.extend(replay.end_reason.as_ref().map(|why| format!("because: {why}")));
+    lines.extend(
+        replay
+            .end_reason
+            .as_ref()
+            .map(|why| format!("because: {why}")),
+    );
     lines
         .iter()
         .try_for_each(|line| output::line(output::plain(line)))

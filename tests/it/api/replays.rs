@@ -27,7 +27,10 @@ async fn an_operator_counts_starts_pauses_and_cancels_a_replay() {
     )
     .await;
     assert_eq!(counted.status, 200);
-    assert_eq!((&counted.body["sessions"], &counted.body["events"]), (&json!(2), &json!(60)));
+    assert_eq!(
+        (&counted.body["sessions"], &counted.body["events"]),
+        (&json!(2), &json!(60))
+    );
 
     let slow = json!({"subscription": "out", "sessions": "s*", "rate": "10/s", "reason": "endpoint was down"});
     let started = post("/v1/replays", slow.clone()).await;
@@ -35,10 +38,15 @@ async fn an_operator_counts_starts_pauses_and_cancels_a_replay() {
     let id = started.body["replay_id"].as_i64().unwrap();
     assert_eq!(started.body["planned"]["events"], 60);
     assert_eq!(started.body["started_by"], "token console");
-    post("/v1/replays", slow).await.assert_problem(409, "replay_under_way");
+    post("/v1/replays", slow)
+        .await
+        .assert_problem(409, "replay_under_way");
     let path = format!("/v1/replays/{id}");
     let paused = post(&format!("{path}/pause"), json!({"reason": "later"})).await;
-    assert_eq!((paused.status, &paused.body["state"]), (200, &json!("paused")));
+    assert_eq!(
+        (paused.status, &paused.body["state"]),
+        (200, &json!("paused"))
+    );
     let listed = ask(&site, Method::GET, "/v1/replays", &token, "").await;
     assert_eq!(listed.body["replays"][0]["replay_id"], id);
     let resumed = ask(&site, Method::POST, &format!("{path}/resume"), &token, "").await;
@@ -63,12 +71,22 @@ async fn nobody_replays_without_the_scope_or_beyond_their_streams() {
     site.plant.enqueue("s", 1, 3).await;
     site.plant.settled().await;
     let all = json!({"subscription": "out", "all": true}).to_string();
-    let producer = site.token(&["ci", "--scope", "produce", "--scope", "read"]).await;
+    let producer = site
+        .token(&["ci", "--scope", "produce", "--scope", "read"])
+        .await;
     let elsewhere = site
         .token(&["b", "--scope", "operate", "--stream", "messages"])
         .await;
     let narrow = site
-        .token(&["c", "--scope", "operate", "--stream", "runs", "--session", "s1"])
+        .token(&[
+            "c",
+            "--scope",
+            "operate",
+            "--stream",
+            "runs",
+            "--session",
+            "s1",
+        ])
         .await;
     let operator = site.token(&["d", "--scope", "operate"]).await;
     for (method, path) in [
@@ -127,9 +145,16 @@ async fn a_request_that_says_too_little_or_nonsense_starts_nothing() {
         let refused = ask(&site, Method::POST, "/v1/replays", &token, body).await;
         let code = refused.body["code"].as_str().unwrap().to_owned();
         let is_known = code == "invalid" || code == "not_found" || code == "nul_character";
-        assert!(is_known && (refused.status == 422 || refused.status == 404), "{body}: {code}");
+        assert!(
+            is_known && (refused.status == 422 || refused.status == 404),
+            "{body}: {code}"
+        );
     }
-    for path in ["/v1/replays/0", "/v1/replays/x", "/v1/replays/99999999999999999999"] {
+    for path in [
+        "/v1/replays/0",
+        "/v1/replays/x",
+        "/v1/replays/99999999999999999999",
+    ] {
         let refused = ask(&site, Method::GET, path, &token, "").await;
         refused.assert_problem(404, "not_found");
     }
@@ -141,6 +166,9 @@ async fn a_request_that_says_too_little_or_nonsense_starts_nothing() {
     }
     let wrong = ask(&site, Method::DELETE, "/v1/replays", &token, "").await;
     wrong.assert_problem(405, "method_not_allowed");
-    let replays = site.plant.count("SELECT count(*) FROM lanekeeper.replay").await;
+    let replays = site
+        .plant
+        .count("SELECT count(*) FROM lanekeeper.replay")
+        .await;
     assert_eq!(replays, 0);
 }

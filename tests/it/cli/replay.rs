@@ -18,10 +18,21 @@ async fn delivered() -> TestDb {
 #[tokio::test]
 async fn what_would_be_replayed_is_counted_and_nothing_is_done() {
     let db = delivered().await;
-    let dry = ["replay", "start", "audit", "--session", "run-*", "--dry-run"];
+    let dry = [
+        "replay",
+        "start",
+        "audit",
+        "--session",
+        "run-*",
+        "--dry-run",
+    ];
     let counted = run_json(&db, &dry).await.remove(0);
     assert_eq!(
-        (&counted["sessions"], &counted["events"], &counted["longest"]),
+        (
+            &counted["sessions"],
+            &counted["events"],
+            &counted["longest"]
+        ),
         (&json!(2), &json!(7), &json!(5))
     );
     assert!(counted["bytes"].as_i64().unwrap() > 0);
@@ -35,36 +46,72 @@ async fn what_would_be_replayed_is_counted_and_nothing_is_done() {
 async fn a_replay_is_started_shown_paused_resumed_and_cancelled() {
     let db = delivered().await;
     let start = [
-        "replay", "start", "audit", "--session", "run-1", "--from-seq", "2", "--rate", "20/min",
-        "--reason", "it was down",
+        "replay",
+        "start",
+        "audit",
+        "--session",
+        "run-1",
+        "--from-seq",
+        "2",
+        "--rate",
+        "20/min",
+        "--reason",
+        "it was down",
     ];
     let started = run_json(&db, &start).await.remove(0);
-    assert_eq!(started["planned"], json!({"sessions": 1, "events": 4, "bytes": started["planned"]["bytes"]}));
-    assert_eq!((&started["rate"], &started["state"]), (&json!("20/min"), &json!("running")));
+    assert_eq!(
+        started["planned"],
+        json!({"sessions": 1, "events": 4, "bytes": started["planned"]["bytes"]})
+    );
+    assert_eq!(
+        (&started["rate"], &started["state"]),
+        (&json!("20/min"), &json!("running"))
+    );
     let id = started["replay_id"].to_string();
     run(&db, &start)
         .await
         .refused(1, &["run-1", "being replayed", "replay cancel"]);
     let list = run(&db, &["replay", "list"]).await;
-    assert!(list.text().contains("run-1") && list.text().contains("running"), "{list:?}");
+    assert!(
+        list.text().contains("run-1") && list.text().contains("running"),
+        "{list:?}"
+    );
     let status = run(&db, &["status"]).await;
-    assert!(status.text().contains("REPLAY") && status.text().contains("20/min"), "{status:?}");
+    assert!(
+        status.text().contains("REPLAY") && status.text().contains("20/min"),
+        "{status:?}"
+    );
     let lines = run_json(&db, &["status"]).await;
     let replay = lines.iter().find(|line| line["kind"] == "replay").unwrap();
     assert_eq!(replay["planned"]["events"], 4);
-    for (command, state) in [("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")] {
+    for (command, state) in [
+        ("pause", "paused"),
+        ("resume", "running"),
+        ("cancel", "cancelled"),
+    ] {
         let changed = run_json(&db, &["replay", command, &id]).await.remove(0);
         assert_eq!(changed["state"], state);
     }
     let shown = run(&db, &["replay", "show", &id]).await;
-    for part in ["cancelled", "seq from 2 to -", "4 events of 1 sessions", "it was down"] {
+    for part in [
+        "cancelled",
+        "seq from 2 to -",
+        "4 events of 1 sessions",
+        "it was down",
+    ] {
         assert!(shown.text().contains(part), "{part}: {shown:?}");
     }
     run(&db, &["replay", "resume", &id])
         .await
         .refused(1, &["has ended (cancelled)", "nothing was changed"]);
     let actions = "SELECT string_agg(action, ' ' ORDER BY operation_id) FROM lanekeeper.operation";
-    let actions: String = db.connect().await.query_one(actions, &[]).await.unwrap().get(0);
+    let actions: String = db
+        .connect()
+        .await
+        .query_one(actions, &[])
+        .await
+        .unwrap()
+        .get(0);
     assert_eq!(actions, "replay pause_replay resume_replay cancel_replay");
 }
 

@@ -111,7 +111,10 @@ async fn a_replay_calls_a_handler_once_more_for_each_event_in_its_order() {
     bed.enqueue_bulk(3, 120).await;
     bed.drained().await;
     assert_exactly_once(&bed, 3, 120).await;
-    bed.client.execute("DELETE FROM public.ledger", &[]).await.unwrap();
+    bed.client
+        .execute("DELETE FROM public.ledger", &[])
+        .await
+        .unwrap();
     let range = Range {
         subscription: "out".to_owned(),
         ..Range::default()

@@ -17,8 +17,16 @@ async fn the_removal_of_its_subscription_ends_it() {
     bed.client.execute(remove, &[]).await.unwrap();
     let done = ended(&bed, id).await;
     assert_eq!(done.state, "removed");
-    assert!(done.end_reason.unwrap().contains("subscription was removed"));
-    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.replay_lane").await, 0);
+    assert!(
+        done.end_reason
+            .unwrap()
+            .contains("subscription was removed")
+    );
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.replay_lane")
+            .await,
+        0
+    );
     let marked = "SELECT count(*) FROM lanekeeper.progress WHERE requeued_after IS NOT NULL";
     assert_eq!(bed.count(marked).await, 0);
     worker.stop().await;
@@ -62,7 +70,10 @@ async fn an_interrupt_ends_the_part_of_its_session() {
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"].last(), Some(&41));
     let done = ended(&bed, id).await;
-    assert_eq!((done.state.as_str(), done.progress.sessions_done), ("done", 0));
+    assert_eq!(
+        (done.state.as_str(), done.progress.sessions_done),
+        ("done", 0)
+    );
     assert!(replayed(&bed, "s1").len() < 40);
     worker.stop().await;
 }
@@ -112,7 +123,10 @@ async fn a_holder_that_lost_its_lane_moves_no_replay() {
     bed.client.execute(settled_elsewhere, &[]).await.unwrap();
     bed.fake.release("s1");
     let done = ended(&bed, id).await;
-    assert_eq!((done.progress.sessions_done, done.progress.delivered), (1, 3));
+    assert_eq!(
+        (done.progress.sessions_done, done.progress.delivered),
+        (1, 3)
+    );
     let again = replayed(&bed, "s1");
     assert!(again.len() > 3 && again.ends_with(&[1, 2, 3]), "{again:?}");
     worker.stop().await;

@@ -77,13 +77,20 @@ async fn ended(bed: &Bed, id: i64) -> Replay {
 /// The seqs of a session as they arrived, and which of them were replayed.
 fn arrived(bed: &Bed, session: &str) -> Vec<(i64, bool)> {
     let seen = bed.fake.seen();
-    let of_session = seen.deliveries.iter().filter(|one| &*one.event.session == session);
-    of_session.map(|one| (one.event.seq, one.replayed)).collect()
+    let of_session = seen
+        .deliveries
+        .iter()
+        .filter(|one| &*one.event.session == session);
+    of_session
+        .map(|one| (one.event.seq, one.replayed))
+        .collect()
 }
 
 fn replayed(bed: &Bed, session: &str) -> Vec<i64> {
     let arrived = arrived(bed, session).into_iter();
-    arrived.filter_map(|(seq, again)| again.then_some(seq)).collect()
+    arrived
+        .filter_map(|(seq, again)| again.then_some(seq))
+        .collect()
 }
 
 /// A bed with so many sessions that have so many events each, all delivered.

@@ -33,7 +33,10 @@ async fn a_session_comes_again_in_its_order_and_before_what_is_appended_meanwhil
     appends.store(false, Ordering::SeqCst);
     appending.await.unwrap();
     bed.drained().await;
-    assert_eq!((done.state.as_str(), done.progress.delivered), ("done", 1_200));
+    assert_eq!(
+        (done.state.as_str(), done.progress.delivered),
+        ("done", 1_200)
+    );
     assert_eq!(done.progress.sessions_done, 4);
     for session in ["s1", "s2", "s3", "s4"] {
         let arrived = arrived(&bed, session);
@@ -47,8 +50,15 @@ async fn a_session_comes_again_in_its_order_and_before_what_is_appended_meanwhil
         assert_eq!(behind, live, "{session}");
     }
     // Cursors did not move back, and nothing is on record of events that were only delivered again.
-    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.outcome").await, 0);
-    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.replay_lane").await, 0);
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.outcome").await,
+        0
+    );
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.replay_lane")
+            .await,
+        0
+    );
     worker.stop().await;
 }
 
@@ -74,11 +84,17 @@ async fn only_the_sessions_and_the_subscription_that_were_named_get_anything() {
     let again: Vec<_> = seen.deliveries.iter().filter(|one| one.replayed).collect();
     assert_eq!(again.len(), 6);
     assert!(again.iter().all(|one| one.subscription == "out"));
-    assert!(again.iter().all(|one| one.event.session.starts_with("run-")));
+    assert!(
+        again
+            .iter()
+            .all(|one| one.event.session.starts_with("run-"))
+    );
     assert!(again.iter().all(|one| one.attempt == 1 && !one.requeued));
     for one in again {
         let place = |other: &&Recorded| {
-            !other.replayed && other.event.seq == one.event.seq && other.event.session == one.event.session
+            !other.replayed
+                && other.event.seq == one.event.seq
+                && other.event.session == one.event.session
         };
         let before = seen.deliveries.iter().find(place).unwrap();
         assert_eq!(before.event.message_id, one.event.message_id);
@@ -150,7 +166,10 @@ async fn no_more_sessions_than_asked_for_are_replayed_at_once_and_all_have_their
     assert_eq!((now.sessions_active, now.sessions_waiting), (2, 38));
     let worker = bed.worker().await;
     let done = ended(&bed, id).await;
-    assert_eq!((done.progress.sessions_done, done.progress.delivered), (40, 120));
+    assert_eq!(
+        (done.progress.sessions_done, done.progress.delivered),
+        (40, 120)
+    );
     worker.stop().await;
 }
 
@@ -219,7 +238,10 @@ async fn a_message_that_was_acknowledged_is_sent_again_and_waits_for_nothing() {
     bed.drained().await;
     bed.client.execute(required, &[]).await.unwrap();
     bed.client
-        .execute("UPDATE lanekeeper.subscription SET version = version + 1", &[])
+        .execute(
+            "UPDATE lanekeeper.subscription SET version = version + 1",
+            &[],
+        )
         .await
         .unwrap();
     worker.stop().await;
@@ -229,7 +251,12 @@ async fn a_message_that_was_acknowledged_is_sent_again_and_waits_for_nothing() {
     let done = ended(&bed, id).await;
     assert_eq!(done.progress.delivered, 3);
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.sent").await, 0);
-    let seqs: Vec<i64> = quiet.seen().deliveries.iter().map(|one| one.event.seq).collect();
+    let seqs: Vec<i64> = quiet
+        .seen()
+        .deliveries
+        .iter()
+        .map(|one| one.event.seq)
+        .collect();
     assert_eq!(seqs, [1, 2, 3]);
     // What is new waits for its acknowledgement as ever.
     bed.enqueue("s1", "step").await;

@@ -33,10 +33,20 @@ async fn while_it_is_paused_live_events_go_on_and_resumed_it_goes_on_where_it_wa
     assert!(so_far < 100, "it was not paused in the middle");
     assert_eq!(change(&bed, id, Change::Resume).await, "running");
     let done = ended(&bed, id).await;
-    assert_eq!((done.state.as_str(), done.progress.delivered), ("done", 100));
+    assert_eq!(
+        (done.state.as_str(), done.progress.delivered),
+        ("done", 100)
+    );
     let seqs: Vec<i64> = (1..=100).collect();
-    assert_eq!(replayed(&bed, "s1"), seqs, "nothing twice, nothing left out");
-    let (live, _) = *arrived(&bed, "s1").iter().rfind(|(_, again)| !again).unwrap();
+    assert_eq!(
+        replayed(&bed, "s1"),
+        seqs,
+        "nothing twice, nothing left out"
+    );
+    let (live, _) = *arrived(&bed, "s1")
+        .iter()
+        .rfind(|(_, again)| !again)
+        .unwrap();
     assert_eq!(live, 101, "the range is what it was at the start");
     worker.stop().await;
 }
@@ -57,19 +67,33 @@ async fn a_head_in_backoff_holds_up_nothing_any_more_when_its_replay_is_cancelle
     };
     bed.fake.script("s1", 2, [failed]);
     let id = start(&bed, &of("s1"), &FAST).await;
-    let blocked = "SELECT count(*) FROM lanekeeper.lane_status WHERE state = 'blocked' AND head_seq = 2";
-    wait_until(LIMIT, "the head fails", async || bed.count(blocked).await == 1).await;
+    let blocked =
+        "SELECT count(*) FROM lanekeeper.lane_status WHERE state = 'blocked' AND head_seq = 2";
+    wait_until(LIMIT, "the head fails", async || {
+        bed.count(blocked).await == 1
+    })
+    .await;
     bed.enqueue("s1", "step").await;
     assert_eq!(change(&bed, id, Change::Cancel).await, "cancelled");
     bed.drained().await;
     assert_eq!(bed.accepted()["s1"], [1, 2, 3, 1, 4]);
     let done = ended(&bed, id).await;
-    assert_eq!((done.state.as_str(), done.progress.delivered), ("cancelled", 1));
+    assert_eq!(
+        (done.state.as_str(), done.progress.delivered),
+        ("cancelled", 1)
+    );
     assert_eq!(done.end_reason.as_deref(), Some("as the test asks"));
-    assert_eq!(bed.count("SELECT max(attempts)::bigint FROM lanekeeper.progress").await, 0);
+    assert_eq!(
+        bed.count("SELECT max(attempts)::bigint FROM lanekeeper.progress")
+            .await,
+        0
+    );
     let again = replay::change(&bed.client, id, Change::Resume, None).await;
     let (code, says) = super::said(again.unwrap_err());
-    assert!(code == "LK006" && says.contains("has ended (cancelled)"), "{says}");
+    assert!(
+        code == "LK006" && says.contains("has ended (cancelled)"),
+        "{says}"
+    );
     assert_eq!(change(&bed, id, Change::Cancel).await, "cancelled");
     worker.stop().await;
 }
@@ -90,14 +114,22 @@ async fn an_operator_skips_its_head_and_it_goes_on_behind_it() {
     };
     bed.fake.script("s1", 2, [failed]);
     let id = start(&bed, &of("s1"), &FAST).await;
-    let blocked = "SELECT count(*) FROM lanekeeper.lane_status WHERE state = 'blocked' AND head_seq = 2";
-    wait_until(LIMIT, "the head fails", async || bed.count(blocked).await == 1).await;
-    let skip = "SELECT lanekeeper.change_lane(lane_id, 'skip', 'not again', 2) FROM lanekeeper.lane";
+    let blocked =
+        "SELECT count(*) FROM lanekeeper.lane_status WHERE state = 'blocked' AND head_seq = 2";
+    wait_until(LIMIT, "the head fails", async || {
+        bed.count(blocked).await == 1
+    })
+    .await;
+    let skip =
+        "SELECT lanekeeper.change_lane(lane_id, 'skip', 'not again', 2) FROM lanekeeper.lane";
     bed.client.query_one(skip, &[]).await.unwrap();
     ended(&bed, id).await;
     assert_eq!(bed.accepted()["s1"], [1, 2, 3, 1, 3]);
     // The event was delivered once: no outcome says otherwise.
-    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.outcome").await, 0);
+    assert_eq!(
+        bed.count("SELECT count(*) FROM lanekeeper.outcome").await,
+        0
+    );
     worker.stop().await;
 }
 

@@ -19,21 +19,36 @@ async fn what_is_not_there_and_what_makes_no_range_is_refused_in_words() {
         ..all()
     };
     let (code, says) = refusal(&bed, &unknown).await;
-    assert!(code == "LK006" && says.contains("no subscription 'nobody'"), "{says}");
+    assert!(
+        code == "LK006" && says.contains("no subscription 'nobody'"),
+        "{says}"
+    );
     let (code, says) = refusal(&bed, &of("s9")).await;
-    assert!(code == "LK010" && says.contains("no session 's9'"), "{says}");
+    assert!(
+        code == "LK010" && says.contains("no session 's9'"),
+        "{says}"
+    );
     let mut many = of("s*");
     many.from_seq = Some(2);
     let (code, says) = refusal(&bed, &many).await;
-    assert!(code == "LK006" && says.contains("needs one session"), "{says}");
+    assert!(
+        code == "LK006" && says.contains("needs one session"),
+        "{says}"
+    );
     let mut backwards = of("s1");
     (backwards.from_seq, backwards.to_seq) = (Some(3), Some(2));
     let (code, says) = refusal(&bed, &backwards).await;
-    assert!(code == "LK006" && says.contains("ends before it begins"), "{says}");
+    assert!(
+        code == "LK006" && says.contains("ends before it begins"),
+        "{says}"
+    );
     let mut ahead = of("s1");
     ahead.from_seq = Some(6);
     let (code, says) = refusal(&bed, &ahead).await;
-    assert!(code == "LK006" && says.contains("no event that was delivered"), "{says}");
+    assert!(
+        code == "LK006" && says.contains("no event that was delivered"),
+        "{says}"
+    );
     nothing_was_started(&bed).await;
 }
 
@@ -66,7 +81,9 @@ async fn a_lane_is_in_one_replay_at_a_time() {
     for range in [of("s1"), all()] {
         let (code, says) = refusal(&bed, &range).await;
         assert_eq!(code, "LK011");
-        let named = says.contains(&format!("'s1' is being replayed to out already, by replay {first}"));
+        let named = says.contains(&format!(
+            "'s1' is being replayed to out already, by replay {first}"
+        ));
         assert!(named && says.contains("nothing was started"), "{says}");
     }
     let second = start(&bed, &of("s2"), &FAST).await;
@@ -91,7 +108,9 @@ async fn two_that_start_at_once_for_the_same_session_are_one() {
         replay::start(&other, &range, &FAST, replay::By::default()),
     );
     let refused = [one, two].into_iter().filter_map(Result::err);
-    let codes: Vec<_> = refused.map(|error| error.sqlstate().unwrap().to_owned()).collect();
+    let codes: Vec<_> = refused
+        .map(|error| error.sqlstate().unwrap().to_owned())
+        .collect();
     assert_eq!(codes, ["LK011"]);
     assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.replay").await, 1);
 }
@@ -105,7 +124,10 @@ async fn where_days_were_dropped_the_first_seq_that_there_is_is_named() {
     range.from_seq = Some(2);
     let (code, says) = refusal(&bed, &range).await;
     assert_eq!(code, "LK006");
-    assert!(says.contains("begins with seq 5") && says.contains("from seq 5 on"), "{says}");
+    assert!(
+        says.contains("begins with seq 5") && says.contains("from seq 5 on"),
+        "{says}"
+    );
     nothing_was_started(&bed).await;
     // Without a seq, what there is is replayed.
     let id = start(&bed, &of("s1"), &FAST).await;
