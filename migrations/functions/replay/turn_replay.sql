@@ -1,6 +1,7 @@
--- Begins a lane's part of a replay (p_state `active`), or takes it back (`waiting`, `cut`): false where it is no longer there,
--- or somebody has its progress locked. The caller holds the lane's lock. What the lane delivers first is another event then: its attempts begin anew, and it gets
--- a ready entry (I13).
+-- Begins a lane's part of a replay (p_state `active`), or takes it back (`waiting`, `cut`): false where that part is not in
+-- the state before, or somebody has the lane's progress locked. The caller holds the lane's lock. What the lane delivers
+-- first is another event then: its attempts begin anew, and it gets a ready entry (I13).
+-- Index: progress' and replay_lane's primary keys. Rows: one of each.
 CREATE OR REPLACE FUNCTION lanekeeper.turn_replay(p_replay_id bigint, p_lane_id bigint, p_state text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
