@@ -27,7 +27,7 @@ BEGIN
     WHEN 'resume' THEN
         UPDATE lanekeeper.replay AS y SET paused_at = NULL WHERE y.replay_id = p_replay_id;
     WHEN 'cancel' THEN
-        UPDATE lanekeeper.replay AS y SET ending = 'cancelled', end_reason = p_reason WHERE y.replay_id = p_replay_id;
+        UPDATE lanekeeper.replay AS y SET ending = 'cancelled', end_reason = left(p_reason, 500) WHERE y.replay_id = p_replay_id;
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = format('unknown action %L: use pause, resume or cancel', p_action);
     END CASE;

@@ -3,7 +3,7 @@
 -- is not part of it.
 --
 -- A lane is in one replay at a time. While this runs, no `apply` changes what a lane is to get, and no day of the log is
--- dropped: the drop takes the same lock. SQLSTATEs: those of replay_ranges(); LK006 nothing to replay; LK007 an `apply` is
+-- dropped: the drop takes the same lock. SQLSTATEs: those of replay_ranges(); LK006 out of bounds, or nothing to replay; LK007 an `apply` is
 -- under way; LK011 a lane is being replayed already.
 -- Rows: one for each lane.
 CREATE OR REPLACE FUNCTION lanekeeper.start_replay(
@@ -19,6 +19,14 @@ DECLARE
     v_replay       bigint;
     v_other        record;
 BEGIN
+    IF octet_length(p_sessions) NOT BETWEEN 1 AND 2000 OR octet_length(p_reason) > 1000
+       OR p_concurrency NOT BETWEEN 1 AND 1000 OR p_interval_us < 1 OR (p_rate IS NULL) <> (p_interval_us IS NULL)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'LK006',
+            MESSAGE = 'the sessions, the rate, the concurrency or the reason of the replay is out of bounds: nothing was started',
+            HINT = 'Sessions have 1 to 2000 bytes, a reason 1000 at most; a concurrency is from 1 to 1000, and a rate has its '
+                   'interval in microseconds.';
+    END IF;
     PERFORM pg_advisory_xact_lock_shared(lanekeeper.apply_lock());
     IF (SELECT count(*) FROM (SELECT FROM lanekeeper.replay AS y WHERE y.ended_at IS NULL LIMIT 100) AS y) = 100 THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = 'there are 100 replays that have not ended: nothing was started',
