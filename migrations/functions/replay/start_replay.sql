@@ -3,8 +3,8 @@
 -- is not part of it.
 --
 -- A lane is in one replay at a time. While this runs, no `apply` changes what a lane is to get, and no day of the log is
--- dropped: the drop takes the same lock. SQLSTATEs: those of replay_ranges(); LK006 out of bounds, or nothing to replay; LK007 an `apply` is
--- under way; LK011 a lane is being replayed already.
+-- dropped: the drop takes the same lock. SQLSTATEs: those of replay_ranges(); LK006 out of bounds, or nothing to replay;
+-- LK007 an `apply` is under way; LK011 a lane is being replayed already.
 -- Rows: one for each lane.
 CREATE OR REPLACE FUNCTION lanekeeper.start_replay(
     p_subscription text, p_sessions text DEFAULT NULL, p_from_seq bigint DEFAULT NULL, p_to_seq bigint DEFAULT NULL,
