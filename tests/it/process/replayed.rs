@@ -21,7 +21,7 @@ async fn a_replay_goes_on_when_its_worker_is_killed_and_leaves_nothing_out() {
     };
     let pace = Pace {
         rate: None,
-        concurrency: 4,
+        concurrency: 8,
     };
     let id = replay::start(&plant.client, &range, &pace, By::default())
         .await

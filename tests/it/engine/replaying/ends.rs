@@ -121,6 +121,9 @@ async fn a_holder_that_lost_its_lane_moves_no_replay() {
     .await;
     let settled_elsewhere = "UPDATE lanekeeper.progress SET version = version + 16";
     bed.client.execute(settled_elsewhere, &[]).await.unwrap();
+    let woken = "INSERT INTO lanekeeper.ready (route, priority, due_at, lane_id)
+                 SELECT route, 0, now(), lane_id FROM lanekeeper.lane";
+    bed.client.execute(woken, &[]).await.unwrap();
     bed.fake.release("s1");
     let done = ended(&bed, id).await;
     assert_eq!(
