@@ -39,10 +39,10 @@ pub(super) struct StartArgs {
     #[arg(long)]
     all: bool,
     /// From this seq on, of one session
-    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(i64).range(1..), requires = "session")]
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(i64).range(1..), conflicts_with = "all")]
     from_seq: Option<i64>,
     /// Up to this seq, of one session
-    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(i64).range(1..), requires = "session")]
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(i64).range(1..), conflicts_with = "all")]
     to_seq: Option<i64>,
     /// Appended since then: an instant, or how long ago, such as 90m, 2h or 3d
     #[arg(long, value_name = "WHEN", value_parser = since)]

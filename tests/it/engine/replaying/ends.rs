@@ -8,7 +8,7 @@ use crate::support::wait_until;
 async fn the_removal_of_its_subscription_ends_it() {
     let bed = delivered(2, 50).await;
     let worker = bed.worker().await;
-    let id = start(&bed, &all(), &at(50)).await;
+    let id = start(&bed, &all(), &at(10)).await;
     wait_until(LIMIT, "it is under way", async || {
         find(&bed, id).await.progress.delivered > 0
     })
@@ -36,9 +36,9 @@ async fn the_removal_of_its_subscription_ends_it() {
 async fn a_close_ends_a_sessions_part_and_a_closed_session_can_be_replayed() {
     let bed = delivered(2, 40).await;
     let worker = bed.worker().await;
-    let id = start(&bed, &all(), &at(40)).await;
+    let id = start(&bed, &all(), &at(10)).await;
     wait_until(LIMIT, "it is under way", async || {
-        replayed(&bed, "s1").len() > 4
+        replayed(&bed, "s1").len() > 1
     })
     .await;
     let close = "SELECT lanekeeper.close_session('runs', 's1', 'over')";
@@ -60,9 +60,9 @@ async fn a_close_ends_a_sessions_part_and_a_closed_session_can_be_replayed() {
 async fn an_interrupt_ends_the_part_of_its_session() {
     let bed = delivered(1, 40).await;
     let worker = bed.worker().await;
-    let id = start(&bed, &all(), &at(40)).await;
+    let id = start(&bed, &all(), &at(2)).await;
     wait_until(LIMIT, "it is under way", async || {
-        replayed(&bed, "s1").len() > 4
+        replayed(&bed, "s1").len() > 1
     })
     .await;
     let interrupt = "SELECT seq FROM lanekeeper.interrupt('runs', 's1', 'stop', '{}')";

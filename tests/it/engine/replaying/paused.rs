@@ -17,9 +17,9 @@ async fn change(bed: &Bed, id: i64, change: Change) -> String {
 async fn while_it_is_paused_live_events_go_on_and_resumed_it_goes_on_where_it_was() {
     let bed = delivered(1, 100).await;
     let worker = bed.worker().await;
-    let id = start(&bed, &of("s1"), &at(50)).await;
+    let id = start(&bed, &of("s1"), &at(20)).await;
     wait_until(LIMIT, "some were delivered again", async || {
-        replayed(&bed, "s1").len() >= 10
+        replayed(&bed, "s1").len() >= 4
     })
     .await;
     assert_eq!(change(&bed, id, Change::Pause).await, "paused");
