@@ -411,7 +411,7 @@ CREATE TABLE lanekeeper.progress (
     parked_at  timestamptz,
     last_error text,
     changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- The least after_seq of the lane's requeued dead letters. NULL: it has none.
+    -- The least after_seq of the lane's requeued dead letters; -1: it is replayed. NULL: neither.
     requeued_after bigint,
     -- From 0 to 15: settlements since the version began.
     step       smallint NOT NULL DEFAULT 0,
@@ -530,6 +530,76 @@ CREATE TABLE lanekeeper.dead (
 CREATE INDEX dead_unresolved ON lanekeeper.dead (dead_id) WHERE resolution IS NULL;
 CREATE INDEX dead_resolved ON lanekeeper.dead (resolved_at) WHERE resolution IS NOT NULL;
 CREATE INDEX dead_requeued ON lanekeeper.dead (lane_id, after_seq, seq, dead_id) WHERE after_seq IS NOT NULL;
+
+-- Past events of one subscription that are delivered again, in their lanes and before what those have not delivered yet.
+-- See functions/replay/feed_replays.sql.
+CREATE TABLE lanekeeper.replay (
+    replay_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    subscription_id int NOT NULL,
+    -- What was asked for: a session, or a pattern in which * stands for any characters; NULL: all.
+    sessions        text,
+    from_seq        bigint,
+    to_seq          bigint,
+    from_at         timestamptz,
+    to_at           timestamptz,
+    -- Events by all workers together, as `limit` of a subscription is written, and the time of one. NULL: no limit.
+    rate            text,
+    interval_us     bigint,
+    -- When the next event is due at that rate.
+    next_at         timestamptz NOT NULL DEFAULT '-infinity',
+    -- Lanes that are replayed at once.
+    concurrency     int NOT NULL,
+    reason          text,
+    -- What it was for when it began: lanes, events, and bytes of their payloads.
+    lanes           bigint NOT NULL DEFAULT 0,
+    events          bigint NOT NULL DEFAULT 0,
+    bytes           bigint NOT NULL DEFAULT 0,
+    -- Of lanes that have no row any more: how many came to their end, and what was accepted and exhausted in all of them.
+    lanes_done      bigint NOT NULL DEFAULT 0,
+    delivered       bigint NOT NULL DEFAULT 0,
+    exhausted       bigint NOT NULL DEFAULT 0,
+    started_by      text NOT NULL DEFAULT session_user,
+    started_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    paused_at       timestamptz,
+    -- How it ends; its lanes are let go of first.
+    ending          text,
+    end_reason      text,
+    ended_at        timestamptz,
+    CONSTRAINT pattern_is_bounded CHECK (octet_length(sessions) BETWEEN 1 AND 2000),
+    CONSTRAINT rate_has_its_interval CHECK ((rate IS NULL) = (interval_us IS NULL) AND interval_us > 0),
+    CONSTRAINT concurrency_is_bounded CHECK (concurrency BETWEEN 1 AND 1000),
+    CONSTRAINT texts_are_bounded CHECK (octet_length(reason) <= 2000 AND octet_length(end_reason) <= 2000),
+    CONSTRAINT ending_is_known CHECK (ending IN ('done', 'cancelled', 'removed')),
+    CONSTRAINT ended_has_ending CHECK (ended_at IS NULL OR ending IS NOT NULL)
+);
+CREATE INDEX replay_unfinished ON lanekeeper.replay (replay_id) WHERE ended_at IS NULL;
+CREATE INDEX replay_by_end ON lanekeeper.replay (ended_at) WHERE ended_at IS NOT NULL;
+
+-- The lanes of replays that are not finished, each with the range of seqs that is delivered again. Written under the lane's
+-- lock, or with its progress locked.
+CREATE TABLE lanekeeper.replay_lane (
+    replay_id    bigint NOT NULL,
+    lane_id      bigint NOT NULL,
+    -- Everything up to and including this seq is replayed; the last is to_seq.
+    replayed_to  bigint NOT NULL,
+    -- No event after it is in an earlier partition.
+    from_day     date NOT NULL,
+    to_seq       bigint NOT NULL,
+    -- At a rate: what may be delivered, and when.
+    granted_to   bigint,
+    granted_at   timestamptz,
+    delivered    bigint NOT NULL DEFAULT 0,
+    exhausted    bigint NOT NULL DEFAULT 0,
+    -- waiting: for its turn. active: its progress has requeued_after -1. done: at its end. cut: it was ended before.
+    state        text NOT NULL DEFAULT 'waiting',
+    PRIMARY KEY (replay_id, lane_id),
+    CONSTRAINT state_is_known CHECK (state IN ('waiting', 'active', 'done', 'cut')),
+    CONSTRAINT something_is_replayed CHECK (replayed_to >= 0 AND to_seq > 0),
+    CONSTRAINT granted_iff_due CHECK ((granted_to IS NULL) = (granted_at IS NULL))
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX replay_of_lane ON lanekeeper.replay_lane (lane_id) WHERE state IN ('waiting', 'active');
+CREATE INDEX replay_lane_waiting ON lanekeeper.replay_lane (replay_id, lane_id) WHERE state = 'waiting';
+CREATE INDEX replay_lane_active ON lanekeeper.replay_lane (replay_id, lane_id) WHERE state = 'active';
 
 -- When and by whom ranges were settled, where a subscription asks for it.
 CREATE TABLE lanekeeper.history (
@@ -659,7 +729,7 @@ CREATE TABLE lanekeeper.operation (
     session_id      bigint,
     CONSTRAINT action_is_known CHECK (action IN (
         'retry', 'skip', 'park', 'unpark', 'pause', 'resume', 'drop_dead_letter', 'requeue_dead_letter', 'close', 'drain',
-        'reopen', 'bind', 'unbind'))
+        'reopen', 'bind', 'unbind', 'replay', 'pause_replay', 'resume_replay', 'cancel_replay'))
 );
 
 -- The agent sessions of the stream `hooks`: what the events of a session tell about it. Written by the built-in

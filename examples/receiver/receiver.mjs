@@ -37,7 +37,7 @@ function verified(headers, body) {
 /** Handles an event once: a repeat does nothing. */
 function once(event) {
   const key = JSON.stringify([event.session, event.id])
-  if (seen.has(key)) return
+  if (seen.has(key) && !event.replayed) return
   const line = JSON.stringify({ key, handled: handle(event) }) + "\n"
   const file = openSync(journal, "a")
   const { size } = fstatSync(file)

@@ -32,11 +32,11 @@ def verified(headers, body):
 
 
 def once(event):
-    """Handles an event in one transaction with the memory that it was handled. A repeat does nothing."""
+    """Handles an event in one transaction with the memory that it was handled. A repeat does nothing, a replay is asked for."""
     database.execute("BEGIN IMMEDIATE")
     try:
         row = event["session"], event["id"], time.time()
-        if database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", row).rowcount:
+        if database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", row).rowcount or event.get("replayed"):
             handle(event)
         database.execute("COMMIT")
     except BaseException:

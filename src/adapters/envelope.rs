@@ -22,6 +22,8 @@ struct Head<'a> {
     attempt: u32,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     requeued: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replayed: bool,
 }
 
 /// The body for a destination that belongs to one subscription.
@@ -61,6 +63,7 @@ fn write(delivery: &Delivery<'_>, subscription: Option<&str>) -> Vec<u8> {
         created_at: event.created_at,
         attempt: delivery.attempt,
         requeued: delivery.requeued,
+        replayed: delivery.replayed,
     };
     // Names of 512 bytes grow sixfold at worst when escaped; the usual body needs one allocation.
     let mut body = Vec::with_capacity(event.payload.len() + 512);
@@ -98,6 +101,7 @@ mod tests {
             subscription: "audit",
             attempt: 2,
             requeued: false,
+            replayed: false,
             asks_ack: false,
             trace: None,
             observed: None,
@@ -127,6 +131,18 @@ mod tests {
         };
         let body: serde_json::Value = serde_json::from_slice(&body(&requeued)).unwrap();
         assert_eq!(body["requeued"], true);
+    }
+
+    #[test]
+    fn body_of_a_replayed_event_says_so_and_nothing_of_a_dead_letter() {
+        let event = event("null");
+        let replayed = Delivery {
+            replayed: true,
+            ..delivery(&event)
+        };
+        let body: serde_json::Value = serde_json::from_slice(&body(&replayed)).unwrap();
+        assert_eq!(body["replayed"], true);
+        assert_eq!(body.get("requeued"), None);
     }
 
     #[test]

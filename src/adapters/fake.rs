@@ -20,6 +20,7 @@ pub struct Recorded {
     pub subscription: String,
     pub attempt: u32,
     pub requeued: bool,
+    pub replayed: bool,
     /// `None` while the delivery runs, and for good if it was dropped.
     pub verdict: Option<Verdict>,
 }
@@ -246,6 +247,7 @@ impl<'a> Running<'a> {
             subscription: delivery.subscription.to_owned(),
             attempt: delivery.attempt,
             requeued: delivery.requeued,
+            replayed: delivery.replayed,
             verdict: None,
         };
         let mut position = 0;

@@ -115,6 +115,9 @@ impl Webhook {
         set("lanekeeper-session", &session);
         set("lanekeeper-seq", &event.seq.to_string());
         set("lanekeeper-attempt", &delivery.attempt.to_string());
+        if delivery.replayed {
+            set("lanekeeper-replayed", "true");
+        }
         if let Some(signer) = &self.signer {
             set("webhook-signature", &signer.sign(id, timestamp, body));
         }

@@ -28,8 +28,10 @@ mod list;
 pub mod listen;
 pub mod migrate;
 pub mod output;
+pub mod replay;
 pub mod secret;
 pub mod session;
+mod since;
 pub mod spool;
 pub mod status;
 pub mod subscription;
@@ -107,6 +109,7 @@ enum OtherCommand {
     Link(link::Args),
     Listen(listen::Args),
     Migrate(migrate::Args),
+    Replay(replay::Args),
     Secret(secret::Args),
     Session(session::Args),
     Spool(spool::Args),
@@ -147,6 +150,7 @@ impl OtherCommand {
             Self::Link(args) => link::run(args, config),
             Self::Listen(args) => listen::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Replay(args) => replay::run(args, config).await,
             Self::Secret(args) => secret::run(args),
             Self::Session(args) => session::run(args, config).await,
             Self::Spool(args) => spool::run(args, config).await,

@@ -8,12 +8,14 @@ use std::process::ExitCode;
 
 use lanekeeper_config::Config;
 use lanekeeper_postgres::inspect::{self, Delivery, ForeignLock, SubscriptionStatus, WorkerStatus};
+use lanekeeper_postgres::replay::{self as replays, Replay};
 use serde::Serialize;
 
 use super::Failure;
 use super::delivery;
 use super::list::LimitArgs;
 use super::output::{self, Output, OutputArgs, or_dash};
+use super::replay::rows;
 
 /// Show how far subscriptions are behind, what holds them up, and the workers
 #[derive(Debug, clap::Args)]
@@ -48,6 +50,7 @@ enum Line<'a> {
     Worker(&'a WorkerStatus),
     #[serde(rename = "foreign_lock")]
     ForeignLock(&'a ForeignLock),
+    Replay(&'a Replay),
 }
 
 /// Backends with locks that are not theirs to have: enough to see who it is.
@@ -73,6 +76,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
     let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
     let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
+    let mut replays = replays::list(&reading, false, args.limit.to_ask_for(), None).await?;
     drop(reading);
     let report = |status: SubscriptionStatus| Reported {
         delivery: deliveries.of(status.subscription_id, status.paused_at.is_some()),
@@ -81,15 +85,23 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut subscriptions: Vec<Reported> = subscriptions.into_iter().map(report).collect();
     args.limit.cut(&mut subscriptions);
     args.limit.cut(&mut workers);
+    args.limit.cut(&mut replays);
     match args.output.output {
         Output::Json => {
             let subscriptions = subscriptions.iter().map(Line::Subscription);
             let mut lines = subscriptions
                 .chain(workers.iter().map(Line::Worker))
-                .chain(foreign_locks.iter().map(Line::ForeignLock));
+                .chain(foreign_locks.iter().map(Line::ForeignLock))
+                .chain(replays.iter().map(Line::Replay));
             lines.try_for_each(|line| output::json_line(&line))?;
         }
-        Output::Text => print(&subscriptions, &workers)?,
+        Output::Text => {
+            print(&subscriptions, &workers)?;
+            if !replays.is_empty() {
+                output::line("")?;
+                rows(&replays)?;
+            }
+        }
     }
     if subscriptions.is_empty() {
         output::note("there is no subscription: add one with `lanekeeper apply`");

@@ -231,6 +231,7 @@ impl Serving {
             .merge(http::documents::router(Arc::clone(&desk)))
             .merge(http::inbound::router(Arc::clone(&desk)))
             .merge(http::interrupts::router(Arc::clone(&desk)))
+            .merge(http::replays::router(Arc::clone(&desk)))
             .merge(http::sessions::router(Arc::clone(&desk)))
             .merge(http::live::router(Arc::clone(&live)));
         if config.dashboard.mode != DashboardMode::Off {

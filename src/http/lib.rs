@@ -21,5 +21,6 @@ pub mod metrics;
 mod places;
 pub mod problem;
 pub mod problem_type;
+pub mod replays;
 pub mod sessions;
 mod socket;

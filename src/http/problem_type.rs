@@ -30,7 +30,7 @@ problem_types! {
     UNAUTHORIZED = "unauthorized", UNAUTHORIZED;
     /// The access token does not allow this on this stream.
     FORBIDDEN = "forbidden", FORBIDDEN;
-    /// There is nothing at this path, or no such stream, session or document.
+    /// There is nothing at this path, or no such stream, session, document or replay.
     NOT_FOUND = "not_found", NOT_FOUND;
     /// The stream to append to does not exist.
     UNKNOWN_STREAM = "unknown_stream", NOT_FOUND;
@@ -40,6 +40,8 @@ problem_types! {
     TIMED_OUT = "incomplete", REQUEST_TIMEOUT;
     /// The session is closed. Nothing was enqueued.
     SESSION_CLOSED = "session_closed", CONFLICT;
+    /// A session is being replayed to this subscription already. Nothing was started.
+    REPLAY_UNDER_WAY = "replay_under_way", CONFLICT;
     /// The cursor of a live follower is ahead of what the log has. Nothing was done.
     CURSOR_AHEAD = "cursor_ahead", CONFLICT;
     /// The cursor of a live follower is one of another session, or of another kind. Nothing was done.

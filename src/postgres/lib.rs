@@ -41,6 +41,8 @@ pub mod preview;
 pub mod queue_full;
 pub mod receiver;
 pub mod registry;
+pub mod replay;
+pub mod replayed;
 pub mod report;
 pub mod requeued;
 pub mod response;

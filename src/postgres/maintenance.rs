@@ -240,6 +240,8 @@ pub struct Pending {
     pub closes: bool,
     /// Sessions whose host may have changed.
     pub moves: bool,
+    /// Replays that have not ended.
+    pub replays: bool,
     /// What holders are to let go of, as notifications say it: for workers that heard none.
     pub interruptions: Vec<String>,
 }
@@ -257,6 +259,7 @@ pub async fn change_pending(client: &Client) -> Result<Pending, StoreError> {
         changes: row.get("changes"),
         closes: row.get("closes"),
         moves: row.get("moves"),
+        replays: row.get("replays"),
         interruptions: row.get("interruptions"),
     })
 }

@@ -80,6 +80,12 @@ pub enum OutcomeKind {
         attempts: i32,
         crashes: i32,
     },
+    /// Events behind the cursor were delivered again, up to this one.
+    Replayed {
+        replay_id: i64,
+        delivered: i32,
+        exhausted: i32,
+    },
 }
 
 impl OutcomeKind {
@@ -93,6 +99,7 @@ impl OutcomeKind {
             Self::Cancelled => "cancelled",
             Self::Redelivered { .. } => "redelivered",
             Self::DeadLetteredAgain { .. } => "dead_lettered_again",
+            Self::Replayed { .. } => "replayed",
         }
     }
 }
@@ -106,7 +113,10 @@ impl OutcomeKind {
             }
             Self::Expired { .. } => Some(MessageStage::Expired),
             Self::DroppedOldest { .. } => Some(MessageStage::Dropped),
-            Self::Cancelled | Self::Coalesced { .. } | Self::Redelivered { .. } => None,
+            Self::Cancelled
+            | Self::Coalesced { .. }
+            | Self::Redelivered { .. }
+            | Self::Replayed { .. } => None,
         }
     }
 
@@ -119,7 +129,10 @@ impl OutcomeKind {
             Self::DeadLettered { error, .. }
             | Self::DeadLetteredAgain { error, .. }
             | Self::Dropped { error } => (None, Some(error)),
-            Self::Cancelled | Self::Coalesced { .. } | Self::Redelivered { .. } => (None, None),
+            Self::Cancelled
+            | Self::Coalesced { .. }
+            | Self::Redelivered { .. }
+            | Self::Replayed { .. } => (None, None),
         }
     }
 }
@@ -133,6 +146,9 @@ pub struct Outcome {
 impl Outcome {
     /// How many events it is for, filtered ones among them.
     pub fn events(&self) -> u64 {
+        if let OutcomeKind::Replayed { delivered, .. } = self.kind {
+            return u64::try_from(delivered).unwrap_or(0);
+        }
         let (to_seq, _) = self.kind.range_and_error();
         to_seq.map_or(1, |to_seq| {
             u64::try_from(to_seq - self.seq).unwrap_or(0) + 1
@@ -478,9 +494,10 @@ struct OutcomeColumns {
     ords: Vec<i32>,
     seqs: Vec<i64>,
     kinds: Vec<&'static str>,
-    /// The id of the dead letter, for outcomes of dead letters; the last seq, for ranges.
+    /// The id of the dead letter, for outcomes of dead letters; of the replay; the last seq, for ranges.
     replaced_by: Vec<Option<i64>>,
     errors: Vec<Option<String>>,
+    /// Of a replay: what was delivered, and exhausted.
     attempts: Vec<i32>,
     crashes: Vec<i32>,
 }
@@ -510,6 +527,11 @@ impl OutcomeColumns {
                         attempts,
                         crashes,
                     } => (Some(*dead_id), Some(storable(error)), *attempts, *crashes),
+                    OutcomeKind::Replayed {
+                        replay_id,
+                        delivered,
+                        exhausted,
+                    } => (Some(*replay_id), None, *delivered, *exhausted),
                 };
                 columns.ords.push(ord);
                 columns.seqs.push(outcome.seq);

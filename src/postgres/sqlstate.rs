@@ -29,4 +29,6 @@ sqlstates! {
     NOT_A_PRODUCER = "LK009";
     /// There is no such session or document.
     NO_SESSION = "LK010";
+    /// The lane is being replayed already.
+    REPLAY_UNDER_WAY = "LK011";
 }

@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! A message that comes again is acknowledged and not handled. A handler that fails leaves nothing behind, the messages
+//! A message that comes again is acknowledged and not handled, unless an operator has it replayed. A handler that fails leaves nothing behind, the messages
 //! before it are accepted, and it and those behind it are sent again.
 
 use std::future::Future;
@@ -56,6 +56,9 @@ pub struct Message {
     /// It was a dead letter: later messages of its session may have come before it.
     #[serde(default)]
     pub requeued: bool,
+    /// A replay delivers it again: it is handled although it is known.
+    #[serde(default)]
+    pub replayed: bool,
     pub data: Value,
 }
 
@@ -215,7 +218,7 @@ impl Receiver {
     ) -> Result<(), String> {
         let transaction = told(client.transaction()).await?;
         let seen = receiver::seen(&transaction, &self.consumer, &message.session, message.id);
-        if told(seen).await? {
+        if told(seen).await? && !message.replayed {
             return Ok(());
         }
         // A transaction that is dropped is rolled back.

@@ -89,6 +89,8 @@ pub mod key {
         REASON = "lanekeeper.reason";
         /// Of a client's connection: waiting for a request, or busy with one.
         CONNECTION_STATE = "lanekeeper.connection.state";
+        /// The number of a replay.
+        REPLAY = "lanekeeper.replay.id";
         /// What woke a lane connection: `notification`, `timer`.
         CAUSE = "lanekeeper.cause";
     }
@@ -163,6 +165,8 @@ instruments! {
         "Events behind the cursors, by subscription. Of one worker only: the one that started first";
     MESSAGES = "lanekeeper.messages", "{message}",
         "Messages by subscription and state: pending and sending now; sent, acked, retried, failed, expired and dropped so far. Of one worker only";
+    REPLAY_LEFT = "lanekeeper.replay.left", "{event}",
+        "Events that a replay which has not ended is still to deliver again, by subscription and replay. What was delivered is lanekeeper.events.settled with the outcome replayed. Of one worker only";
     LAG_AGE = "lanekeeper.lag.age", "s",
         "Age of the oldest undelivered event, by subscription. Of one worker only";
     LANES = "lanekeeper.lanes", "{lane}",

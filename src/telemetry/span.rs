@@ -198,7 +198,9 @@ impl DeliverySpan {
         }
         let mut parent = Context::new();
         match created_in {
-            Some(created_in) if delivery.attempt == 1 && !delivery.requeued => {
+            Some(created_in)
+                if delivery.attempt == 1 && !delivery.requeued && !delivery.replayed =>
+            {
                 parent = parent.with_remote_span_context(created_in);
             }
             Some(created_in) => {

@@ -33,6 +33,8 @@ pub struct Arrival {
     pub session: String,
     pub seq: i64,
     pub attempt: u32,
+    /// Its header and its body say so.
+    pub replayed: bool,
     /// As they came.
     pub traceparent: Option<String>,
     pub tracestate: Option<String>,
@@ -194,6 +196,8 @@ struct Body {
     session: String,
     seq: i64,
     attempt: u32,
+    #[serde(default)]
+    replayed: bool,
 }
 
 async fn deliver(State(desk): State<Arc<Desk>>, headers: HeaderMap, body: Bytes) -> Response {
@@ -239,6 +243,9 @@ impl Desk {
         if told != [event.id.to_string(), event.seq.to_string()] {
             return Err(format!("the headers {told:?} are of another event"));
         }
+        if header("lanekeeper-replayed").ok() != event.replayed.then_some("true") {
+            return Err("header and body do not agree on whether it is replayed".to_owned());
+        }
         self.seen.send_modify(|seen| {
             let list = match accepted {
                 true => &mut seen.arrivals,
@@ -251,6 +258,7 @@ impl Desk {
                 session: event.session,
                 seq: event.seq,
                 attempt: event.attempt,
+                replayed: event.replayed,
                 traceparent: header("traceparent").ok().map(str::to_owned),
                 tracestate: header("tracestate").ok().map(str::to_owned),
             });

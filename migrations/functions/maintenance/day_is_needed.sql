@@ -1,4 +1,4 @@
--- Whether a lane still needs an event of a day: one that it has not delivered, or one for a lane that a subscription from
+-- Whether a lane still needs an event of a day: one that it has not delivered, one that a replay delivers again, or one for a lane that a subscription from
 -- the earliest event is yet to get. Reads the whole day.
 CREATE OR REPLACE FUNCTION lanekeeper.day_is_needed(p_day date) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -20,6 +20,11 @@ BEGIN
             WHERE p.cursor < e.seq AND (s.events IS NULL OR EXISTS (
                 SELECT FROM lanekeeper.%1$I AS m
                 WHERE m.session_id = e.session_id AND m.seq > p.cursor AND m.event_type = ANY (s.events)))
+        ) OR EXISTS (
+            SELECT FROM lanekeeper.replay_lane AS r
+            JOIN lanekeeper.lane AS l ON l.lane_id = r.lane_id
+            JOIN lanekeeper.%1$I AS m ON m.session_id = l.session_id AND m.seq > r.replayed_to AND m.seq <= r.to_seq
+            WHERE r.state IN ('waiting', 'active')
         ) OR EXISTS (
             SELECT FROM e
             JOIN lanekeeper.session AS n ON n.session_id = e.session_id

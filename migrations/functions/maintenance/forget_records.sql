@@ -51,5 +51,13 @@ BEGIN
     ) AS x
     WHERE d.dead_id = x.dead_id;
     GET DIAGNOSTICS dead_letters = ROW_COUNT;
+
+    DELETE FROM lanekeeper.replay AS y
+    USING (
+        SELECT x.replay_id FROM lanekeeper.replay AS x
+        WHERE x.ended_at < v_now - p_outcome_days * interval '1 day'
+        ORDER BY x.ended_at LIMIT p_limit
+    ) AS x
+    WHERE y.replay_id = x.replay_id;
 END
 $$;

@@ -2,7 +2,7 @@
 --
 -- Waits for a running delivery up to 5 s, because it needs the lane's lock (I2). With p_head, nothing is done unless that
 -- seq is still the head: it may have been delivered since the operator looked. skip records an outcome (I4); where the
--- head is a requeued dead letter, it waits for an operator again. Progress goes on to the next version, so a holder that
+-- head is a requeued dead letter, it waits for an operator again; where it is replayed, it was settled before. Progress goes on to the next version, so a holder that
 -- read the old one settles nothing (I5). SQLSTATEs: LK006 invalid, LK007 lane busy, LK008 another head.
 CREATE OR REPLACE FUNCTION lanekeeper.change_lane(
     p_lane_id bigint, p_action text, p_reason text DEFAULT NULL, p_head bigint DEFAULT NULL
@@ -14,6 +14,7 @@ DECLARE
     v_progress lanekeeper.progress%ROWTYPE;
     v_head     bigint;
     v_dead_id  bigint;
+    v_replay   bigint;
 BEGIN
     SELECT l.lane_id, l.session_id, l.subscription_id, l.route INTO v_lane
     FROM lanekeeper.lane AS l
@@ -25,7 +26,7 @@ BEGIN
     PERFORM lanekeeper.lock_lane(p_lane_id);
     SELECT p.* INTO STRICT v_progress FROM lanekeeper.progress AS p
     WHERE p.lane_id = p_lane_id ORDER BY p.version DESC LIMIT 1;
-    SELECT f.seq, f.dead_id INTO v_head, v_dead_id FROM lanekeeper.lane_front(p_lane_id) AS f;
+    SELECT f.seq, f.dead_id, f.replay_id INTO v_head, v_dead_id, v_replay FROM lanekeeper.lane_front(p_lane_id) AS f;
     IF p_head <> coalesce(v_head, 0) THEN
         RAISE EXCEPTION USING ERRCODE = 'LK008',
             MESSAGE = format('seq %s is not the head of lane %s any more: nothing was changed', p_head, p_lane_id),
@@ -54,6 +55,11 @@ BEGIN
         END IF;
         IF v_dead_id IS NOT NULL THEN
             UPDATE lanekeeper.dead AS d SET requeued_at = NULL, after_seq = NULL WHERE d.dead_id = v_dead_id;
+            SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_requeued(p_lane_id) AS n;
+        ELSIF v_replay IS NOT NULL THEN
+            UPDATE lanekeeper.replay_lane AS r
+            SET replayed_to = v_head, state = CASE WHEN v_head >= r.to_seq THEN 'done' ELSE r.state END
+            WHERE r.replay_id = v_replay AND r.lane_id = p_lane_id;
             SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_requeued(p_lane_id) AS n;
         ELSE
             INSERT INTO lanekeeper.outcome (lane_id, seq, kind, error)

@@ -1,5 +1,6 @@
--- What a lane delivers next: an event, or a requeued dead letter with its dead_id. NULLs where nothing is left.
-CREATE OR REPLACE FUNCTION lanekeeper.lane_front(IN p_lane_id bigint, OUT seq bigint, OUT dead_id bigint)
+-- What a lane delivers next: an event, a requeued dead letter with its dead_id, or an event of a replay with its replay_id.
+-- NULLs where nothing is left.
+CREATE OR REPLACE FUNCTION lanekeeper.lane_front(IN p_lane_id bigint, OUT seq bigint, OUT dead_id bigint, OUT replay_id bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -13,10 +14,11 @@ BEGIN
         ORDER BY p.version DESC LIMIT 1
     ) AS p
     WHERE l.lane_id = p_lane_id;
-    SELECT n.dead_id, n.seq, n.after_seq INTO v_requeued FROM lanekeeper.next_requeued(p_lane_id) AS n;
+    SELECT n.dead_id, n.seq, n.after_seq, n.replay_id INTO v_requeued FROM lanekeeper.next_requeued(p_lane_id) AS n;
     IF seq IS NULL OR v_requeued.after_seq < seq THEN
         seq := v_requeued.seq;
         dead_id := v_requeued.dead_id;
+        replay_id := v_requeued.replay_id;
     END IF;
 END
 $$;

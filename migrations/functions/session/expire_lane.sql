@@ -1,14 +1,15 @@
 -- Passes what a lane has not settled up to p_seq, with one outcome row for all of it (I4), whatever there is. Returns how many
 -- events the row is for, filtered ones among them; 0 where the lane had nothing to deliver. By p_kind:
--- - expired: the session was closed. Requeued dead letters wait for an operator again, and a parked lane is parked no more.
+-- - expired: the session was closed. Requeued dead letters wait for an operator again, a replay of the lane ends, and a
+--   parked lane is parked no more.
 -- - superseded: an interrupt is the next event. What comes behind p_seq keeps its attempts and its retry. Requeued dead
---   letters that come before it wait for an operator again. A parked lane stays parked: an operator is to see it.
+--   letters that come before it wait for an operator again, and a replay that is under way ends. A parked lane stays parked: an operator is to see it.
 -- - cancelled: as superseded, but p_seq alone gets the outcome. It is the head: what lies before it was filtered.
 --
 -- The lane may be held: progress goes on to the next version, so the holder settles nothing any more (I5). The row is
 -- locked first, and read as it is then: what the holder has settled by now is not expired. The caller has the lane's
 -- lock, or is in a short transaction: a holder that settles waits for it.
--- Index: progress' and ready's primary keys; event's, where the lane has a filter. Rows: one, and at most filter_look_back() events.
+-- Index: progress' and ready's primary keys; replay_of_lane; event's, where the lane has a filter. Rows: one, and at most filter_look_back() events.
 CREATE OR REPLACE FUNCTION lanekeeper.expire_lane(
     IN p_lane_id bigint, IN p_session_id bigint, IN p_seq bigint, IN p_day date, IN p_reason text,
     IN p_kind text DEFAULT 'expired',
@@ -32,6 +33,9 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
+    UPDATE lanekeeper.replay_lane AS r SET state = 'cut'
+    WHERE r.lane_id = p_lane_id AND r.state IN ('waiting', 'active')
+      AND (p_kind = 'expired' OR p_kind = 'superseded' AND r.state = 'active');
     v_behind := p_kind <> 'expired' AND v_progress.cursor >= p_seq;
 
     IF v_progress.cursor < p_seq THEN

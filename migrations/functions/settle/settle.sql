@@ -203,7 +203,7 @@ BEGIN
             FROM unnest(p_outcome_ords, p_outcome_seqs, p_outcome_kinds, p_outcome_replaced_by, p_outcome_errors,
                         p_outcome_attempts, p_outcome_crashes)
                  AS o (ord, seq, kind, replaced_by, error, attempts, crashes)
-            WHERE v_hit[o.ord] AND o.kind NOT IN ('redelivered', 'dead_lettered_again')
+            WHERE v_hit[o.ord] AND o.kind NOT IN ('redelivered', 'dead_lettered_again', 'replayed')
         ), dead AS (
             INSERT INTO lanekeeper.dead
                 (lane_id, seq, message_id, event_type, payload, headers, created_at, attempts, crashes, error)
@@ -223,6 +223,11 @@ BEGIN
             PERFORM lanekeeper.settle_requeued(
                 p_lanes, p_versions, v_hit, p_outcome_ords, p_outcome_kinds, p_outcome_replaced_by, p_outcome_errors,
                 p_outcome_attempts, p_outcome_crashes);
+        END IF;
+        IF p_outcome_kinds && '{replayed}' THEN
+            PERFORM lanekeeper.settle_replayed(
+                p_lanes, p_sessions, p_versions, v_hit, p_outcome_ords, p_outcome_kinds, p_outcome_seqs,
+                p_outcome_replaced_by, p_outcome_attempts, p_outcome_crashes);
         END IF;
     END IF;
 END

@@ -10,7 +10,7 @@ SELECT t.name AS stream, n.name AS session, s.name AS subscription, l.lane_id,
             WHEN s.paused_at IS NOT NULL THEN 'paused'
             WHEN p.retry_at > clock_timestamp() THEN 'blocked'
             WHEN p.sent IS NOT NULL THEN 'sent'
-            WHEN head.seq IS NULL AND requeued.seq IS NULL THEN 'idle'
+            WHEN head.seq IS NULL AND requeued.seq IS NULL AND (p.requeued_after < 0) IS NOT TRUE THEN 'idle'
             ELSE 'ready' END AS state,
        p.cursor, coalesce(newest.seq, p.cursor) AS newest_seq,
        lanekeeper.events_behind(l.session_id, p.cursor, p.cursor_day, newest.seq, s.events) AS behind,
@@ -35,8 +35,9 @@ LEFT JOIN LATERAL (
     ORDER BY e.seq LIMIT 1
 ) AS head ON true
 LEFT JOIN LATERAL (
-    SELECT d.seq, d.created_at, d.dead_id FROM lanekeeper.next_requeued(l.lane_id) AS n
-    JOIN lanekeeper.dead AS d ON d.dead_id = n.dead_id
+    SELECT n.seq, coalesce(d.created_at, e.created_at) AS created_at, n.dead_id FROM lanekeeper.next_requeued(l.lane_id) AS n
+    LEFT JOIN lanekeeper.dead AS d ON d.dead_id = n.dead_id
+    LEFT JOIN lanekeeper.event AS e ON n.replay_id IS NOT NULL AND e.session_id = l.session_id AND e.seq = n.seq
     WHERE p.requeued_after IS NOT NULL AND (head.seq IS NULL OR n.after_seq < head.seq)
 ) AS requeued ON true
 LEFT JOIN lanekeeper.held_lane AS h ON h.lane_id = l.lane_id;

@@ -137,6 +137,7 @@ impl Forwarder {
                 subscription: "listen",
                 attempt: failures + 1,
                 requeued: false,
+                replayed: false,
                 asks_ack: false,
                 trace: None,
                 observed: None,

@@ -39,6 +39,7 @@ fn delivery(event: &Event) -> Delivery<'_> {
         subscription: "bob",
         attempt: 2,
         requeued: false,
+        replayed: false,
         asks_ack: true,
         trace: None,
         observed: None,

@@ -22,6 +22,10 @@
 //!   has one writer at a time. A parked lane and a removed subscription are refused: nothing would happen that the
 //!   operator can see.
 //! - **Retention:** unresolved dead letters stay, and a session that has any keeps its lanes.
+//!
+//! A replay is a third source: see `replaying`.
+
+mod replaying;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +41,7 @@ use lanekeeper_postgres::subscription::Subscription;
 use lanekeeper_postgres::surplus::Surplus;
 use uuid::Uuid;
 
+use self::replaying::Replaying;
 use crate::delivering::retry;
 
 /// How long a subscription's lanes wait after its destination answered 410 and the subscription was paused.
@@ -139,6 +144,8 @@ pub struct Progress {
     requeued_after: Option<i64>,
     /// The head is this requeued dead letter.
     dead_letter: Option<i64>,
+    /// The head is an event of a replay.
+    replaying: Option<Replaying>,
     /// Where the subscription requires acknowledgements.
     acks: Option<AckProgress>,
 }
@@ -170,6 +177,7 @@ impl Progress {
             outcomes: Vec::new(),
             requeued_after: lane.requeued_after,
             dead_letter: None,
+            replaying: None,
             acks: None,
         }
     }
@@ -239,12 +247,12 @@ impl Progress {
         self.cursor.saturating_add(1)
     }
 
-    /// Whether a requeued dead letter may come before this event.
+    /// Whether a requeued dead letter, or a replay, may come before this event.
     pub fn is_requeued_before(&self, seq: i64) -> bool {
-        self.requeued_after.is_some_and(|after| after < seq)
+        self.replaying.is_none() && self.requeued_after.is_some_and(|after| after < seq)
     }
 
-    /// Whether there are requeued dead letters.
+    /// Whether there are requeued dead letters, or a replay.
     pub fn has_requeued(&self) -> bool {
         self.requeued_after.is_some()
     }
@@ -284,6 +292,11 @@ impl Progress {
         self.dead_letter
     }
 
+    /// Whether the head is behind the cursor: a requeued dead letter, or an event of a replay.
+    pub fn head_is_behind(&self) -> bool {
+        self.dead_letter.is_some() || self.replaying.is_some()
+    }
+
     /// The attempt that the next delivery of the head is, from 1.
     pub fn attempt(&self) -> u32 {
         u32::try_from(self.attempts).unwrap_or(0).saturating_add(1)
@@ -295,11 +308,14 @@ impl Progress {
         self.crashes >= SUSPECTED_POISON_AFTER
     }
 
-    /// The head is done: the cursor passes it, unless it is a dead letter, which is behind the cursor.
+    /// The head is done: the cursor passes it, unless it is a dead letter or an event of a replay, which are behind the
+    /// cursor.
     pub fn pass(&mut self, seq: i64, day: Date) {
         if let Some(dead_id) = self.dead_letter {
             let kind = OutcomeKind::Redelivered { dead_id };
             self.outcomes.push(Outcome { seq, kind });
+        } else if let Some(replaying) = &mut self.replaying {
+            replaying.pass(seq);
         } else {
             self.cursor = seq;
             self.cursor_day = day;
@@ -359,6 +375,12 @@ impl Progress {
 
     /// The cursor passes the head, because it was cancelled.
     pub fn cancel(&mut self, seq: i64, day: Date) {
+        if self.replaying.is_some() {
+            // It was settled once. It is not delivered again.
+            self.replay_to(seq);
+            self.next_head();
+            return;
+        }
         let kind = OutcomeKind::Cancelled;
         self.outcomes.push(Outcome { seq, kind });
         self.pass(seq, day);
@@ -374,8 +396,8 @@ impl Progress {
         random: impl FnOnce() -> f64,
     ) -> Judgement {
         match verdict {
-            // A requeued dead letter is behind the cursor: it waits for nothing.
-            Verdict::Sent if self.acks.is_some() && self.dead_letter.is_none() => {
+            // What is behind the cursor waits for nothing.
+            Verdict::Sent if self.acks.is_some() && !self.head_is_behind() => {
                 self.crashes = 0;
                 self.send(seq);
                 Judgement::Sent
@@ -480,6 +502,9 @@ impl Progress {
         };
         self.outcomes.push(Outcome { seq, kind });
         self.pass(seq, day);
+        if let Some(replaying) = &mut self.replaying {
+            replaying.was_exhausted();
+        }
         Judgement::Passed
     }
 
@@ -504,6 +529,8 @@ impl Progress {
     /// The settlement to write now, with the outcomes so far.
     pub fn settlement(&mut self, stop: Stop, history: bool) -> Settlement {
         let moved = self.cursor > self.settled_cursor;
+        let replayed = self.replaying.as_mut().and_then(Replaying::outcome);
+        self.outcomes.extend(replayed);
         Settlement {
             lane_id: self.lane_id,
             session_id: self.session_id,

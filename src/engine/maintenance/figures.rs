@@ -4,30 +4,48 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lanekeeper_postgres::inspect::SubscriptionStatus;
+use lanekeeper_postgres::replay::Replay;
 use tokio::time::Instant;
 
 /// Between two reads.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
+/// What is read at once.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub subscriptions: Vec<SubscriptionStatus>,
+    /// Those that have not ended.
+    pub replays: Vec<Replay>,
+}
+
 /// The last figures.
 #[derive(Debug, Default)]
 pub struct Statistics {
-    seen: Mutex<Option<(Instant, Vec<SubscriptionStatus>)>>,
+    seen: Mutex<Option<(Instant, Figures)>>,
 }
 
 impl Statistics {
     /// Calls `each` with the last figures, unless they are old or another worker reads them now.
     pub fn with(&self, each: impl FnMut(&SubscriptionStatus)) {
+        self.read(|seen| seen.subscriptions.iter().for_each(each));
+    }
+
+    /// The same with the replays.
+    pub fn with_replays(&self, each: impl FnMut(&Replay)) {
+        self.read(|seen| seen.replays.iter().for_each(each));
+    }
+
+    fn read(&self, read: impl FnOnce(&Figures)) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, subscriptions)) = &*seen
+        if let Some((at, figures)) = &*seen
             && at.elapsed() < INTERVAL * 3
         {
-            subscriptions.iter().for_each(each);
+            read(figures);
         }
     }
 
-    pub fn set(&self, subscriptions: Option<Vec<SubscriptionStatus>>) {
+    pub fn set(&self, figures: Option<Figures>) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
-            subscriptions.map(|subscriptions| (Instant::now(), subscriptions));
+            figures.map(|figures| (Instant::now(), figures));
     }
 }

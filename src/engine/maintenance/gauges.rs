@@ -60,6 +60,13 @@ pub fn register(meter: &Meter, shared: &Arc<Shared>) {
     gauge(names::PAUSED, |shared, to| {
         each(shared, to, |seen| Some(flag(seen.paused_at.is_some())));
     });
+    gauge(names::REPLAY_LEFT, |shared, to| {
+        shared.maintenance.statistics.with_replays(|replay| {
+            let [stream, subscription] = of_subscription(&replay.stream, &replay.subscription);
+            let id = KeyValue::new(key::REPLAY, replay.replay_id);
+            to.observe(wide(replay.left()), &[stream, subscription, id]);
+        });
+    });
     gauge(names::MESSAGES, messages);
     gauge(names::LANES, lanes);
 }

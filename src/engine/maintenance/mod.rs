@@ -7,6 +7,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`rounds`] | retention, and finishing changes of subscriptions |
+//! | [`replays`] | gives the lanes of replays their turns |
 //! | [`archive`] | writes days of the log to files before they are dropped |
 //! | [`figures`] | the last figures of `statistics` |
 //! | [`statistics`] | lag and lane states for metrics, read by one worker for all |
@@ -36,6 +37,7 @@ pub mod lifecycle;
 pub mod message_counts;
 pub mod message_feed;
 pub mod notes;
+pub mod replays;
 pub mod rounds;
 pub mod statistics;
 mod warnings;

@@ -1,4 +1,4 @@
-//! Statistics of the subscriptions for metrics: lag, lanes by state, dead letters.
+//! Statistics of the subscriptions for metrics: lag, lanes by state, dead letters, replays.
 //!
 //! Lag and lane states for metrics are read every ten seconds by the worker that started first of those alive, from
 //! at most 1,000 lanes with something to do per subscription. Like retention, this waits for an idle moment. Two
@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper_postgres::inspect::{self, SubscriptionStatus};
+use lanekeeper_postgres::{inspect, replay};
 use tokio::time::{sleep, timeout};
 
-use crate::maintenance::figures::INTERVAL;
+use crate::maintenance::figures::{Figures, INTERVAL};
 use crate::maintenance::lifecycle;
 use crate::maintenance::warnings::Warnings;
 use crate::shared::Shared;
@@ -19,6 +19,8 @@ use crate::shared::Shared;
 /// The most lanes with something to do that are read per subscription: 20 ms.
 const MAX_LANES: i64 = 1_000;
 const MAX_SUBSCRIPTIONS: i64 = 1_000;
+/// As many as there may be that have not ended.
+const MAX_REPLAYS: i64 = 100;
 /// The time-out of a read.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -35,11 +37,11 @@ pub async fn run(shared: Arc<Shared>) {
         // Without a count of the fleet it is not known which worker is first.
         if shared.delivering.limiter.rank() == Some(0) {
             match timeout(TIMEOUT, read(&shared)).await {
-                Ok(Ok(subscriptions)) => {
-                    for warning in warnings.of(&subscriptions) {
+                Ok(Ok(figures)) => {
+                    for warning in warnings.of(&figures.subscriptions) {
                         lifecycle::publish(&shared, warning);
                     }
-                    shared.maintenance.statistics.set(Some(subscriptions));
+                    shared.maintenance.statistics.set(Some(figures));
                 }
                 Ok(Err(error)) => tracing::warn!(
                     error = &*error,
@@ -61,12 +63,16 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn read(
-    shared: &Shared,
-) -> Result<Vec<SubscriptionStatus>, Box<dyn std::error::Error + Send + Sync>> {
+async fn read(shared: &Shared) -> Result<Figures, Box<dyn std::error::Error + Send + Sync>> {
     let mut client = shared.pool.get().await?;
     let reading = inspect::begin(&mut client).await?;
     let seen = shared.claiming.backstop.latest();
     let low_water_marks = seen.iter().flat_map(|seen| seen.low_water_marks());
-    Ok(inspect::status(&reading, MAX_SUBSCRIPTIONS, MAX_LANES, low_water_marks).await?)
+    let subscriptions =
+        inspect::status(&reading, MAX_SUBSCRIPTIONS, MAX_LANES, low_water_marks).await?;
+    let replays = replay::list(&reading, false, MAX_REPLAYS, None).await?;
+    Ok(Figures {
+        subscriptions,
+        replays,
+    })
 }

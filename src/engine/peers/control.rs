@@ -61,7 +61,7 @@ use tokio_postgres::Client;
 use crate::delivering::handler::Destination;
 use crate::delivering::pauses;
 use crate::maintenance::lifecycle::{self, LifecycleEvent};
-use crate::maintenance::rounds;
+use crate::maintenance::{replays, rounds};
 use crate::peers::foreign_lock::{self, ForeignLocks};
 use crate::peers::lock_table::Division;
 use crate::peers::reports::{Refusals, Reports};
@@ -137,6 +137,7 @@ async fn control(
     let mut retention_at = Instant::now();
     let mut changes_at = Instant::now();
     let mut finishing: Option<JoinHandle<()>> = None;
+    let mut replaying: Option<JoinHandle<()>> = None;
     let (mut refusals, mut reports) = (Refusals::default(), Reports::default());
     let mut division = Division::default();
     let mut foreign_locks = ForeignLocks::default();
@@ -192,8 +193,12 @@ async fn control(
             changes_at = now + shared.settings.poll_floor;
             let pending = timeout(ANSWER_WITHIN, maintenance::change_pending(client)).await??;
             shared.waking.interruptions.read(&pending.interruptions);
+            let has_replays = pending.replays;
             if pending.changes || pending.closes || pending.moves {
                 finishing = Some(tokio::spawn(rounds::finish(Arc::clone(shared), pending)));
+            }
+            if has_replays && replaying.as_ref().is_none_or(JoinHandle::is_finished) {
+                replaying = Some(tokio::spawn(replays::run(Arc::clone(shared))));
             }
         }
     }

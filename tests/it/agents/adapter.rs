@@ -32,6 +32,7 @@ async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
             subscription: "bob",
             attempt: 1,
             requeued: false,
+            replayed: false,
             asks_ack: true,
             trace: None,
             observed: None,

@@ -97,6 +97,7 @@ async fn try_out(interpreter: &str, script: &str) {
             subscription: "out",
             attempt: 1,
             requeued: false,
+            replayed: false,
             asks_ack: true,
             trace: None,
             observed: None,

@@ -7,6 +7,7 @@ mod commands;
 mod full;
 mod interrupts;
 mod produce;
+mod replays;
 mod sessions;
 pub(crate) mod site;
 mod slow;

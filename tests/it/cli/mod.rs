@@ -8,6 +8,7 @@ mod enqueue;
 mod interrupting;
 mod listen;
 mod operate;
+mod replay;
 mod secret;
 mod status;
 mod tail;

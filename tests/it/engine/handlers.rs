@@ -9,6 +9,7 @@ use lanekeeper_core::adapter::Delivery;
 use lanekeeper_engine::{
     Destination, DestinationSource, Handler, HandlerError, Worker, WorkerSettings,
 };
+use lanekeeper_postgres::replay::{self, By, Pace, Range};
 use lanekeeper_postgres::subscription::Subscription;
 use tokio_postgres::Transaction;
 
@@ -97,6 +98,43 @@ async fn assert_exactly_once(bed: &Bed, sessions: i64, count: i64) {
         0,
         "each session once, in its order"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_calls_a_handler_once_more_for_each_event_in_its_order() {
+    let bed = bed().await;
+    let ledger = Arc::new(Ledger {
+        fail_every: 7,
+        ..Ledger::default()
+    });
+    let worker = start(bed.db.url(), &ledger).await;
+    bed.enqueue_bulk(3, 120).await;
+    bed.drained().await;
+    assert_exactly_once(&bed, 3, 120).await;
+    bed.client
+        .execute("DELETE FROM public.ledger", &[])
+        .await
+        .unwrap();
+    let range = Range {
+        subscription: "out".to_owned(),
+        ..Range::default()
+    };
+    let pace = Pace {
+        rate: None,
+        concurrency: 2,
+    };
+    let id = replay::start(&bed.client, &range, &pace, By::default())
+        .await
+        .unwrap();
+    wait_until(LIMIT, "the replay has ended", async || {
+        let now = replay::find(&bed.client, id).await.unwrap().unwrap();
+        now.ended_at.is_some()
+    })
+    .await;
+    assert_exactly_once(&bed, 3, 120).await;
+    let done = replay::find(&bed.client, id).await.unwrap().unwrap();
+    assert_eq!(done.progress.delivered, 360);
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

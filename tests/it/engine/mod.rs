@@ -29,6 +29,7 @@ mod ordering;
 mod pausing;
 mod plain_lanes;
 mod poison;
+mod replaying;
 mod requeue;
 mod superseding;
 mod surplus;

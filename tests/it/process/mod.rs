@@ -8,6 +8,7 @@ mod frozen;
 mod host;
 mod killed;
 mod lifecycle;
+mod replayed;
 mod reported;
 mod restart;
 pub mod rolling;

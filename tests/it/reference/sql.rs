@@ -10,17 +10,20 @@ use crate::document::{blocks, repository, section};
 use crate::support::TestDb;
 
 /// What an operator calls. A row of `operation` records each call that concerns a lane, a session or a subscription.
-const OPERATOR_FUNCTIONS: [&str; 10] = [
+const OPERATOR_FUNCTIONS: [&str; 13] = [
     "bind_session",
     "cancel",
     "change_lane",
+    "change_replay",
     "close_session",
     "drop_dead_letter",
     "interrupt",
     "pause_subscription",
     "reopen_session",
+    "replay_ranges",
     "requeue_dead_letters",
     "set_producers",
+    "start_replay",
 ];
 
 /// What the documented grants of a page name.

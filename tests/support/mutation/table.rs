@@ -144,6 +144,21 @@ pub const ROWS: &[Row] = &[
         test: "inbound::hosts::a_lane_that_is_being_delivered_is_moved_when_its_holder_lets_it_go",
     },
     Row {
+        name: "ReplayOfAHeldLane",
+        invariant: 2,
+        without: "a replay begins where nobody holds the lane",
+        change: Sql(
+            "feed_replays",
+            &[(
+                "IF pg_try_advisory_xact_lock(lanekeeper.lane_lock(v_lane.lane_id)) THEN
+                    v_begun",
+                "IF true THEN
+                    v_begun",
+            )],
+        ),
+        test: "engine::replaying::ends::a_lane_that_is_held_when_it_starts_has_its_turn_behind_the_delivery_under_way",
+    },
+    Row {
         name: "BackoffWhileHeld",
         invariant: 3,
         without: "a lane is let go while its head is in backoff",
@@ -335,6 +350,16 @@ pub const ROWS: &[Row] = &[
         test: "engine::superseding::an_interrupt_ends_a_retry_and_a_pause_leaves_it_the_first_and_a_parked_lane_stays_parked",
     },
     Row {
+        name: "DayOfAReplayDropped",
+        invariant: 4,
+        without: "a day stays as long as a replay needs it",
+        change: Sql(
+            "day_is_needed",
+            &[("WHERE r.state IN ('waiting', 'active')", "WHERE false")],
+        ),
+        test: "engine::replaying::ends::a_day_stays_while_a_replay_needs_it",
+    },
+    Row {
         name: "ClosedLaneKeepsItsVersion",
         invariant: 5,
         without: "a holder settles nothing of a lane that was closed under it",
@@ -383,6 +408,16 @@ pub const ROWS: &[Row] = &[
             )],
         ),
         test: "engine::failures::a_stale_version_settles_nothing",
+    },
+    Row {
+        name: "ReplayMovedWithoutCompare",
+        invariant: 5,
+        without: "a replay moves with a settlement that hit, and with no other",
+        change: Sql(
+            "settle_replayed",
+            &[("CONTINUE WHEN NOT p_hit[p_ords[i]] OR p_kinds[i]", "CONTINUE WHEN p_kinds[i]")],
+        ),
+        test: "engine::replaying::ends::a_holder_that_lost_its_lane_moves_no_replay",
     },
     Row {
         name: "FinishedWithoutCompare",

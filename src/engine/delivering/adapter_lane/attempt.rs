@@ -90,7 +90,9 @@ impl Runner<'_> {
         if self.is_ahead {
             return Box::pin(self.sent_ahead(seq, message_id, verdict)).await;
         }
-        self.accepted += u64::from(verdict == Verdict::Accepted);
+        // What a replay delivers is counted by its settlement.
+        let is_new = !self.progress.head_is_replayed();
+        self.accepted += u64::from(verdict == Verdict::Accepted && is_new);
         self.judge(seq, day, verdict).await
     }
 

@@ -257,7 +257,8 @@ impl Runner<'_> {
             self.progress.begin_head(place.message_id);
             let is_taken = matches!(verdict, Verdict::Accepted | Verdict::Sent);
             self.tell_attempt(place.seq, place.message_id, &verdict);
-            self.accepted += u64::from(verdict == Verdict::Accepted);
+            let is_new = !self.progress.head_is_replayed();
+            self.accepted += u64::from(verdict == Verdict::Accepted && is_new);
             ending = self.judge(place.seq, place.day, verdict).await;
             if !is_taken || !matches!(ending, Ending::Passed) {
                 break;

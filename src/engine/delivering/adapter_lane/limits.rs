@@ -284,11 +284,11 @@ impl Runner<'_> {
         }
     }
 
-    /// Whether the lane fetches anew before its reservation. A dead letter never changes.
+    /// Whether the lane fetches anew before its reservation. What is behind the cursor never changes.
     fn refetches(&self, buckets: &[Bucket], until: Instant) -> bool {
         buckets.len() > self.route.buckets.len()
             && until.saturating_duration_since(Instant::now()) > REFETCH_IF_LONGER
-            && !self.progress.head_is_dead_letter()
+            && !self.progress.head_is_behind()
             && !self.progress.has_requeued()
     }
 

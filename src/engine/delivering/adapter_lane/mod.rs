@@ -14,6 +14,7 @@
 //!                ├─ exhausted ───► dead letter or drop: continue with the next event; or park
 //!                ├─ 1,000 events ► yield        entry due now, behind the others
 //!                ├─ requeued ────► dead letters are delivered as heads before the next event
+//!                ├─ replayed ────► so is a range of past events
 //!                ├─ limit ───────► waits while held, or: entry due at its reservation, lock released
 //!                ├─ chat's limit ► waits in the queue, and fetches anew before its reservation
 //!                ├─ interrupted ─► cancelled; or behind the delivery: what waits is passed, lock released
@@ -34,6 +35,7 @@ mod interrupted;
 mod limits;
 mod preview;
 mod read;
+mod replayed;
 mod sending;
 mod surplus;
 mod told;
@@ -303,9 +305,15 @@ impl Runner<'_> {
         }
     }
 
-    /// Delivers the requeued dead letters that come before this event, one at a time.
+    /// Delivers what comes before this event: a replay, then requeued dead letters, one at a time.
     async fn deliver_requeued(&mut self, seq: i64) -> Ending {
         while self.progress.is_requeued_before(seq) {
+            if self.progress.is_replayed() {
+                match Box::pin(self.deliver_replayed()).await {
+                    Ending::Passed => continue,
+                    ending => return ending,
+                }
+            }
             let Ok(next) = self.context.next_requeued(self.claimed.lane_id).await else {
                 return Ending::Stopped(Stop::retry(UNREAD_DELAY, None));
             };

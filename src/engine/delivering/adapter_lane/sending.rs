@@ -40,7 +40,7 @@ impl<'a> Runner<'a> {
             .await?;
         let verdict = verdict.unwrap_or_else(|| panicked(&observed));
         self.measure(&verdict, &observed, began);
-        self.measure_accepted(event, &verdict, delivery.requeued);
+        self.measure_accepted(event, &verdict);
         if let Some(span) = span {
             span.end(&verdict, &observed);
         }
@@ -88,7 +88,7 @@ impl<'a> Runner<'a> {
         self.measure(&said, &observed, began);
         for (position, event) in events.iter().enumerate() {
             if let Some(verdict) = verdict.of(position) {
-                self.measure_accepted(event, verdict, false);
+                self.measure_accepted(event, verdict);
             }
         }
         if let Some(span) = span {
@@ -107,6 +107,7 @@ impl<'a> Runner<'a> {
             subscription: &route.subscription.name,
             attempt,
             requeued: self.progress.head_is_dead_letter(),
+            replayed: self.progress.head_is_replayed(),
             asks_ack: route.subscription.ack != Acknowledge::None,
             trace: None,
             observed: Some(observed),
@@ -181,8 +182,8 @@ impl<'a> Runner<'a> {
         instruments.attempted(verdict, observed, took.as_secs_f64());
     }
 
-    fn measure_accepted(&self, event: &Event, verdict: &Verdict, requeued: bool) {
-        if *verdict == Verdict::Accepted && !requeued {
+    fn measure_accepted(&self, event: &Event, verdict: &Verdict) {
+        if *verdict == Verdict::Accepted && !self.progress.head_is_behind() {
             let clock = &self.context.shared.peers.clock;
             let after = clock.seconds_since(event.created_at, self.sent_at);
             self.route.instruments.accepted_after(after);

@@ -20,7 +20,7 @@ impl Runner<'_> {
     async fn leaves_out(&mut self, head: &FetchedEvent) -> Result<bool, Ending> {
         // A message of which a part is sent already is completed.
         let has_begun = || self.adapter.has_begun(head.message_id);
-        if self.is_ahead || self.progress.head_is_dead_letter() || has_begun() {
+        if self.is_ahead || self.progress.head_is_behind() || has_begun() {
             return Ok(false);
         }
         let subscription = &self.route.subscription;

@@ -33,7 +33,7 @@ const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mod
     SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
 
 impl Session<'_> {
-    /// Delivers the requeued dead letters that come before this event, one at a time. Returns as `handle` does.
+    /// Delivers what comes before this event: a replay, then requeued dead letters, one at a time. Returns as `handle` does.
     pub(super) async fn deliver_requeued(
         &mut self,
         handler: &dyn Handler,
@@ -43,6 +43,15 @@ impl Session<'_> {
         seq: i64,
     ) -> Result<Option<Stop>, SessionError> {
         while progress.is_requeued_before(seq) {
+            if progress.is_replayed() {
+                match self
+                    .deliver_replayed(handler, lane, route, progress)
+                    .await?
+                {
+                    None => continue,
+                    stop => return Ok(stop),
+                }
+            }
             let reading = requeued::next(&self.client, lane.lane_id, INLINE_BYTES);
             let next = answer(self.shared, reading).await?;
             progress.set_requeued_after(next.as_ref().map(|letter| letter.after_seq));
@@ -106,7 +115,7 @@ impl Session<'_> {
             answer(self.shared, recording).await?;
             CrashPoint::SuspectedPoisonRecorded.pass();
         }
-        let faced = progress.head_dead_letter();
+        let (faced, is_behind) = (progress.head_dead_letter(), progress.head_is_behind());
         let event = match self.event(lane, route, fetched, faced).await {
             Err(SessionError::Store(error)) if error.class() == ErrorClass::Permanent => {
                 let error = format!("the payload cannot be read: {}", error.source);
@@ -120,6 +129,7 @@ impl Session<'_> {
             subscription: &subscription.name,
             attempt: progress.attempt(),
             requeued: progress.head_is_dead_letter(),
+            replayed: progress.head_is_replayed(),
             asks_ack: false,
             trace: None,
             observed: Some(&observed),
@@ -220,9 +230,12 @@ impl Session<'_> {
             span.end(&verdict, &observed);
         }
         if passed {
-            route.instruments.delivered(1);
+            match progress.head_is_replayed() {
+                true => route.instruments.ended("replayed", 1),
+                false => route.instruments.delivered(1),
+            }
             route.counts.add(MessageStage::Sent, 1);
-            if faced.is_none() {
+            if !is_behind {
                 let clock = &shared.peers.clock;
                 let latency = clock.seconds_since(created_at, Instant::now());
                 route.instruments.accepted_after(latency);

@@ -33,6 +33,7 @@
 mod answer;
 mod handle;
 mod interrupted;
+mod replayed;
 
 use std::sync::Arc;
 use std::time::Duration;

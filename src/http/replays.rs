@@ -1,0 +1,401 @@
+//! `/v1/replays`, `/v1/replays/{id}` and `…/pause`, `…/resume`, `…/cancel`: past events are delivered again.
+//!
+//! All of it needs the scope `operate`, and all sessions of the subscription's stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Extension, Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use deadpool_postgres::Object;
+use jiff::Timestamp;
+use lanekeeper_core::bucket::Rate;
+use lanekeeper_postgres::replay::{self, By, Change, Pace, Range, Replay};
+use lanekeeper_postgres::token::{Grant, Scope};
+use lanekeeper_postgres::{StoreError, sqlstate};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::access::Peer;
+use super::events::{Desk, json};
+use super::problem::Problem;
+use super::problem_type;
+
+/// For Postgres to count what is to be replayed. What takes longer is for the command, which waits.
+const COUNT_WITHIN: Duration = Duration::from_secs(50);
+/// For Postgres to answer: longer than that.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const MOST_LISTED: i64 = 1_000;
+
+/// The routes.
+pub fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/v1/replays", get(list).post(start))
+        .route("/v1/replays/{replay_id}", get(show))
+        .route("/v1/replays/{replay_id}/pause", post(pause))
+        .route("/v1/replays/{replay_id}/resume", post(resume))
+        .route("/v1/replays/{replay_id}/cancel", post(cancel))
+        .method_not_allowed_fallback(not_so)
+        .with_state(desk)
+}
+
+async fn not_so() -> Problem {
+    let detail = "this path does not take that method: replays are read with GET, and started and changed with POST";
+    Problem::new(problem_type::METHOD_NOT_ALLOWED, detail)
+}
+
+/// What is to be replayed. `sessions` or `all` must be given, so that a forgotten key does not replay everything.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    subscription: String,
+    sessions: Option<String>,
+    #[serde(default)]
+    all: bool,
+    from_seq: Option<i64>,
+    to_seq: Option<i64>,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    rate: Option<Rate>,
+    concurrency: Option<i32>,
+    reason: Option<String>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+impl Start {
+    fn read(body: &[u8]) -> Result<Self, Problem> {
+        let start: Self = object(body).map_err(|error| {
+            invalid(format!(
+                "the body is not what is expected ({}): nothing was started",
+                Problem::excerpt(&error.to_string())
+            ))
+            .hint("send {\"subscription\":\"…\",\"sessions\":\"…\"}, or \"all\":true in place of the sessions")
+        })?;
+        if start.sessions.is_some() == start.all {
+            let detail =
+                "name the sessions, or say \"all\":true, and not both: nothing was started";
+            return Err(invalid(detail));
+        }
+        let concurrency = start.concurrency.unwrap_or(Pace::CONCURRENCY);
+        if !(1..=Pace::MOST).contains(&concurrency) {
+            let most = Pace::MOST;
+            return Err(invalid(format!(
+                "concurrency must be from 1 to {most}: nothing was started"
+            )));
+        }
+        if start.reason.as_ref().is_some_and(|text| text.len() > 1_000) {
+            let detail = "the reason has more than 1000 bytes: nothing was started";
+            return Err(invalid(detail));
+        }
+        Ok(start)
+    }
+
+    fn range(&self) -> Range {
+        Range {
+            subscription: self.subscription.clone(),
+            sessions: self.sessions.clone(),
+            from_seq: self.from_seq,
+            to_seq: self.to_seq,
+            from_at: self.from,
+            to_at: self.to,
+        }
+    }
+}
+
+/// An object, and nothing else: serde takes an array of the fields too.
+fn object<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, serde_json::Error> {
+    let object = serde_json::from_slice::<Map<String, Value>>(body)?;
+    serde_json::from_value(Value::Object(object))
+}
+
+async fn start(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<Response, Problem> {
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
+    let token_id = grant.as_ref().map(|grant| grant.token_id);
+    let body = desk.small_body(token_id, body).await?;
+    let start = Start::read(&body)?;
+    let place = desk.request()?;
+    // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
+    let starting = tokio::spawn(async move {
+        let _held = place;
+        let mut client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+        let carried_out = carry_out(&mut client, &start, grant.as_deref());
+        match timeout(ANSWER_WITHIN, carried_out).await {
+            Ok(done) => done,
+            Err(_) => {
+                drop(Object::take(client));
+                let detail = "Postgres did not answer: the replay may or may not have been started";
+                let hint = "look at GET /v1/replays before you repeat the request";
+                Err(Problem::later(problem_type::OUTCOME_UNKNOWN, detail, 1).hint(hint))
+            }
+        }
+    });
+    starting.await.unwrap_or_else(|_| Err(Problem::failed()))
+}
+
+async fn carry_out(
+    client: &mut Object,
+    start: &Start,
+    grant: Option<&Grant>,
+) -> Result<Response, Problem> {
+    let stream = replay::stream_of(&***client, &start.subscription).await;
+    let stream = stream.map_err(|error| refused(&error))?;
+    if !stream.is_some_and(|stream| grant.is_none_or(|grant| grant.reaches(&stream))) {
+        let name = Problem::excerpt(&start.subscription);
+        let detail = format!(
+            "there is no subscription {name:?} in the streams of this access token: nothing was started"
+        );
+        return Err(Problem::new(problem_type::NOT_FOUND, detail));
+    }
+    let range = start.range();
+    let counting = replay::bounded(client, COUNT_WITHIN).await;
+    let transaction = counting.map_err(|error| refused(&error))?;
+    if start.dry_run {
+        let plan = replay::plan(&transaction, &range).await;
+        return Ok(answer(&plan.map_err(|error| refused(&error))?));
+    }
+    let pace = Pace {
+        rate: start.rate,
+        concurrency: start.concurrency.unwrap_or(Pace::CONCURRENCY),
+    };
+    let name = grant.map(|grant| format!("token {}", grant.name));
+    let by = By {
+        name: name.as_deref(),
+        reason: start.reason.as_deref(),
+    };
+    let replay_id = replay::start(&transaction, &range, &pace, by).await;
+    let replay_id = replay_id.map_err(|error| refused(&error))?;
+    let started = replay::find(&transaction, replay_id).await;
+    let started = started.map_err(|error| refused(&error))?;
+    if transaction.commit().await.is_err() {
+        let detail = "Postgres did not answer: the replay may or may not have been started";
+        let hint = "look at GET /v1/replays before you repeat the request";
+        return Err(Problem::later(problem_type::OUTCOME_UNKNOWN, detail, 1).hint(hint));
+    }
+    let mut response = answer(&started);
+    *response.status_mut() = StatusCode::CREATED;
+    let place = HeaderValue::try_from(format!("/v1/replays/{replay_id}")).expect("digits");
+    response.headers_mut().insert(header::LOCATION, place);
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    /// Those that have ended too.
+    #[serde(default)]
+    all: bool,
+    limit: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    replays: Vec<Replay>,
+}
+
+async fn list(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    query: Result<Query<Which>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
+    let Query(which) = query.map_err(|rejection| {
+        let detail = Problem::excerpt(&rejection.to_string());
+        invalid(detail).hint("give ?all=true for those that have ended too, and ?limit=N")
+    })?;
+    let limit = which.limit.unwrap_or(50);
+    if !(1..=MOST_LISTED).contains(&limit) {
+        return Err(invalid(format!("limit must be from 1 to {MOST_LISTED}")));
+    }
+    let streams = grant.as_ref().and_then(|grant| grant.streams());
+    let _place = desk.request()?;
+    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+    let reading = replay::list(&**client, which.all, limit, streams);
+    match timeout(ANSWER_WITHIN, reading).await {
+        Ok(Ok(replays)) => Ok(answer(&Listed { replays })),
+        Ok(Err(error)) => Err(refused(&error)),
+        Err(_) => Err(gone(client)),
+    }
+}
+
+type Id = Result<Path<i64>, PathRejection>;
+
+async fn show(
+    State(desk): State<Arc<Desk>>,
+    path: Id,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
+    let Path(replay_id) = path.map_err(|_| no_such())?;
+    let _place = desk.request()?;
+    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+    match timeout(ANSWER_WITHIN, find(&client, replay_id, grant.as_deref())).await {
+        Ok(found) => Ok(answer(&found?)),
+        Err(_) => Err(gone(client)),
+    }
+}
+
+async fn pause(
+    desk: State<Arc<Desk>>,
+    path: Id,
+    peer: Extension<Peer>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<Response, Problem> {
+    change(desk, path, peer, headers, body, Change::Pause).await
+}
+
+async fn resume(
+    desk: State<Arc<Desk>>,
+    path: Id,
+    peer: Extension<Peer>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<Response, Problem> {
+    change(desk, path, peer, headers, body, Change::Resume).await
+}
+
+async fn cancel(
+    desk: State<Arc<Desk>>,
+    path: Id,
+    peer: Extension<Peer>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<Response, Problem> {
+    change(desk, path, peer, headers, body, Change::Cancel).await
+}
+
+/// The body of a change; an empty one says nothing.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Why {
+    reason: Option<String>,
+}
+
+async fn change(
+    State(desk): State<Arc<Desk>>,
+    path: Id,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+    change: Change,
+) -> Result<Response, Problem> {
+    let grant = desk
+        .access
+        .judge_any(&headers, peer, Scope::Operate)
+        .await?;
+    let Path(replay_id) = path.map_err(|_| no_such())?;
+    let token_id = grant.as_ref().map(|grant| grant.token_id);
+    let body = desk.small_body(token_id, body).await?;
+    let why = if body.is_empty() {
+        Why::default()
+    } else {
+        object(&body).map_err(|_| {
+            invalid("the body is not what is expected: nothing was changed")
+                .hint("send {\"reason\":\"…\"}, or no body")
+        })?
+    };
+    if why.reason.as_ref().is_some_and(|text| text.len() > 1_000) {
+        let detail = "the reason has more than 1000 bytes: nothing was changed";
+        return Err(invalid(detail));
+    }
+    let place = desk.request()?;
+    let changing = tokio::spawn(async move {
+        let _held = place;
+        let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+        let carried_out = async {
+            find(&client, replay_id, grant.as_deref()).await?;
+            let changed = replay::change(&**client, replay_id, change, why.reason.as_deref()).await;
+            changed.map_err(|error| refused(&error))?;
+            find(&client, replay_id, grant.as_deref()).await
+        };
+        match timeout(ANSWER_WITHIN, carried_out).await {
+            Ok(changed) => Ok(answer(&changed?)),
+            Err(_) => {
+                drop(Object::take(client));
+                let detail = "Postgres did not answer: the replay may or may not have been changed";
+                let hint = "repeat the request: it does nothing twice";
+                Err(Problem::later(problem_type::OUTCOME_UNKNOWN, detail, 1).hint(hint))
+            }
+        }
+    });
+    changing.await.unwrap_or_else(|_| Err(Problem::failed()))
+}
+
+/// A replay that the token reaches.
+async fn find(client: &Object, replay_id: i64, grant: Option<&Grant>) -> Result<Replay, Problem> {
+    let found = replay::find(&***client, replay_id).await;
+    let found = found.map_err(|error| refused(&error))?;
+    found
+        .filter(|replay| grant.is_none_or(|grant| grant.reaches(&replay.stream)))
+        .ok_or_else(no_such)
+}
+
+fn no_such() -> Problem {
+    let detail = "there is no such replay in the streams of this access token";
+    Problem::new(problem_type::NOT_FOUND, detail).hint("list them with GET /v1/replays?all=true")
+}
+
+fn invalid(detail: impl Into<String>) -> Problem {
+    Problem::new(problem_type::INVALID, detail)
+}
+
+/// A connection that does not answer does not go back to the pool.
+fn gone(client: Object) -> Problem {
+    drop(Object::take(client));
+    Problem::away()
+}
+
+fn refused(error: &StoreError) -> Problem {
+    // query_canceled
+    if error.sqlstate() == Some("57014") {
+        let seconds = COUNT_WITHIN.as_secs();
+        let detail = format!(
+            "counting what is to be replayed took more than {seconds} s: nothing was started"
+        );
+        let hint = "start it with `lanekeeper replay start`, which waits, or ask for less";
+        return Problem::later(problem_type::UNAVAILABLE, detail, 60).hint(hint);
+    }
+    let Some(refusal) = error.refusal() else {
+        return Problem::of_statement(error);
+    };
+    let of = match error.sqlstate() {
+        Some(sqlstate::LANE_BUSY) => {
+            return Problem::later(problem_type::BUSY, refusal.message, 1);
+        }
+        Some(sqlstate::NO_SESSION) => problem_type::NOT_FOUND,
+        Some(sqlstate::REPLAY_UNDER_WAY) => problem_type::REPLAY_UNDER_WAY,
+        _ => problem_type::INVALID,
+    };
+    let problem = Problem::new(of, refusal.message);
+    match refusal.hint {
+        Some(hint) => problem.hint(hint),
+        None => problem,
+    }
+}
+
+fn answer(done: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(done).expect("numbers and texts always serialise");
+    json(StatusCode::OK, body)
+}
