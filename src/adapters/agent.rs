@@ -14,9 +14,9 @@ use reqwest::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{a2a, settings};
 use super::webhook::settings::{Checked, Given, is_variable};
 use super::{Environment, SettingsError, Webhook};
+use super::{a2a, settings};
 
 const KIND: &str = "agent";
 /// Bytes of a token's name.
@@ -98,7 +98,12 @@ pub(super) fn build(
 ) -> Result<Arc<dyn Adapter>, SettingsError> {
     if is_a2a(settings)? {
         let bearer = |variable| bearer(subscription, variable, environment);
-        return Ok(Arc::new(a2a::build(subscription, settings, environment, bearer)?));
+        return Ok(Arc::new(a2a::build(
+            subscription,
+            settings,
+            environment,
+            bearer,
+        )?));
     }
     let (checked, token_env) = read(settings)?;
     let authorization = token_env
@@ -243,7 +248,10 @@ mod tests {
             ),
             (json!({"url": url, "peer": ""}), "peer"),
             (json!({"url": url, "protocol": "acp"}), "protocol"),
-            (json!({"url": url, "protocol": "a2a", "binding": "grpc"}), "binding"),
+            (
+                json!({"url": url, "protocol": "a2a", "binding": "grpc"}),
+                "binding",
+            ),
             (json!({"url": url, "batch": 51}), "batch"),
             (json!({"url": "https://u:secret@bob.example/"}), "url"),
         ] {

@@ -35,7 +35,9 @@ pub use a2a::PushKey;
 pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
-pub use registry::{KINDS, acknowledges, awaits_completion, check, is_of_host, platform_rates, shows_progress};
+pub use registry::{
+    KINDS, acknowledges, awaits_completion, check, is_of_host, platform_rates, shows_progress,
+};
 pub use reload::build;
 pub use settings::SettingsError;
 pub use signature::{KeyError, RandomError, Signer};

@@ -51,7 +51,10 @@ impl TaskState {
 
     /// Whether nothing more becomes of it.
     pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Completed | Self::Failed | Self::Canceled | Self::Rejected)
+        matches!(
+            self,
+            Self::Completed | Self::Failed | Self::Canceled | Self::Rejected
+        )
     }
 }
 
@@ -115,7 +118,9 @@ impl FromStr for MessageTask {
 
 /// Whether an agent may call a task so: it stands in a path, in the memory and in errors.
 pub fn is_task_id(id: &str) -> bool {
-    (1..=LONGEST_TASK_ID).contains(&id.len()) && !id.chars().any(char::is_control) && !matches!(id, "." | "..")
+    (1..=LONGEST_TASK_ID).contains(&id.len())
+        && !id.chars().any(char::is_control)
+        && !matches!(id, "." | "..")
 }
 
 #[cfg(test)]

@@ -28,7 +28,9 @@ pub const LONGEST_NAME: usize = 64;
 /// Why something is no attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AttributeError {
-    #[error("an attribute's name has 1 to {LONGEST_NAME} lower-case letters and digits, and {0:?} has not")]
+    #[error(
+        "an attribute's name has 1 to {LONGEST_NAME} lower-case letters and digits, and {0:?} has not"
+    )]
     Name(String),
     #[error("the attribute `{0}` is given twice")]
     Twice(String),
@@ -54,10 +56,14 @@ impl Attributes {
     /// It is none, or one too many.
     pub fn insert(&mut self, name: &str, value: Value) -> Result<(), AttributeError> {
         let is_name = (1..=LONGEST_NAME).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
             && name != "data";
         if !is_name {
-            return Err(AttributeError::Name(name.chars().take(LONGEST_NAME).collect()));
+            return Err(AttributeError::Name(
+                name.chars().take(LONGEST_NAME).collect(),
+            ));
         }
         if self.values.contains_key(name) {
             return Err(AttributeError::Twice(name.to_owned()));
@@ -76,7 +82,9 @@ impl Attributes {
             }
             _ if is_of_the_standard(name) => return refused("must be a text"),
             Value::Bool(_) => 5,
-            Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => 11,
+            Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {
+                11
+            }
             Value::Number(_) => return refused("is no integer of 32 bits"),
             Value::Array(_) | Value::Object(_) => {
                 return refused("must be a text, a truth value or an integer");
@@ -108,7 +116,9 @@ impl Attributes {
 
     /// By name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.values.iter().map(|(name, value)| (name.as_str(), value))
+        self.values
+            .iter()
+            .map(|(name, value)| (name.as_str(), value))
     }
 
     /// What an event came with, and whether its payload is base64 text. `None`: it came as no CloudEvent, or its headers
@@ -127,7 +137,9 @@ impl Attributes {
         for (name, value) in values {
             attributes.insert(&name, value).ok()?;
         }
-        let is_whole = ["id", "source"].iter().all(|name| attributes.contains(name));
+        let is_whole = ["id", "source"]
+            .iter()
+            .all(|name| attributes.contains(name));
         is_whole.then_some((attributes, is_base64))
     }
 }
@@ -136,7 +148,13 @@ impl Attributes {
 fn is_of_the_standard(name: &str) -> bool {
     matches!(
         name,
-        "id" | "source" | "type" | "specversion" | "subject" | "time" | "datacontenttype" | "dataschema"
+        "id" | "source"
+            | "type"
+            | "specversion"
+            | "subject"
+            | "time"
+            | "datacontenttype"
+            | "dataschema"
     )
 }
 
@@ -218,7 +236,10 @@ mod tests {
             ("source", json!("urn:x:ü")),
             ("time", json!("2018-04-05T17:31:00Z")),
             ("time", json!("2018-04-05T17:31:00.123456+02:00")),
-            ("datacontenttype", json!("application/vnd.a.b+json; charset=utf-8")),
+            (
+                "datacontenttype",
+                json!("application/vnd.a.b+json; charset=utf-8"),
+            ),
             ("dataschema", json!("https://example.com/schema")),
             ("comexampleext1", json!("")),
             ("flag", json!(true)),
@@ -262,9 +283,14 @@ mod tests {
             many.insert(&format!("a{n}"), json!(n)).unwrap();
         }
         assert_eq!(many.insert("one", json!(1)), Err(AttributeError::TooMany));
-        assert_eq!(many.insert("a1", json!(1)), Err(AttributeError::Twice("a1".to_owned())));
+        assert_eq!(
+            many.insert("a1", json!(1)),
+            Err(AttributeError::Twice("a1".to_owned()))
+        );
         let mut large = Attributes::default();
-        large.insert("a", json!("x".repeat(MOST_BYTES - 1))).unwrap();
+        large
+            .insert("a", json!("x".repeat(MOST_BYTES - 1)))
+            .unwrap();
         assert_eq!(large.insert("b", json!("")), Err(AttributeError::TooLarge));
     }
 
@@ -298,7 +324,12 @@ mod tests {
 
     #[test]
     fn media_types_of_json_are_known() {
-        for json in [None, Some("application/json"), Some("text/JSON; charset=utf-8"), Some("application/a+json")] {
+        for json in [
+            None,
+            Some("application/json"),
+            Some("text/JSON; charset=utf-8"),
+            Some("application/a+json"),
+        ] {
             assert!(is_json(json), "{json:?}");
         }
         for other in ["text/plain", "application/jsonl", "application/xml"] {

@@ -106,7 +106,8 @@ impl Told {
     fn read(body: &[u8]) -> Result<Self, Problem> {
         let unreadable = |error: &dyn std::fmt::Display| {
             let error = Problem::excerpt(&error.to_string());
-            let detail = format!("the notification is not what is expected ({error}): nothing was done");
+            let detail =
+                format!("the notification is not what is expected ({error}): nothing was done");
             Problem::new(problem_type::INVALID, detail)
                 .hint("send a StreamResponse of A2A 1.0: an object with task, statusUpdate, artifactUpdate or message")
         };
@@ -114,15 +115,25 @@ impl Told {
         if !body.trim_ascii_start().starts_with(b"{") {
             return Err(unreadable(&"it is not an object"));
         }
-        let told: Notification = serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
-        let (id, state) = match (told.task, told.status_update, told.message, told.artifact_update) {
+        let told: Notification =
+            serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
+        let (id, state) = match (
+            told.task,
+            told.status_update,
+            told.message,
+            told.artifact_update,
+        ) {
             (Some(task), None, None, None) => (Some(task.id), task.status.state),
             (None, Some(update), None, None) => (Some(update.task_id), update.status.state),
             (None, None, Some(_), None) => (None, TaskState::Completed),
             (None, None, None, Some(_)) => return Ok(Self::Nothing),
             _ => return Err(unreadable(&"it has not exactly one of its members")),
         };
-        Ok(if state == TaskState::Completed { Self::Complete(id) } else { Self::Nothing })
+        Ok(if state == TaskState::Completed {
+            Self::Complete(id)
+        } else {
+            Self::Nothing
+        })
     }
 }
 
@@ -145,7 +156,10 @@ async fn receive(
         let _held = (place, body.room);
         match Told::read(&body.bytes)? {
             Told::Nothing => Ok(None),
-            Told::Complete(task_id) => inbox.acknowledge(&subscription, message_id, task_id).await.map(Some),
+            Told::Complete(task_id) => inbox
+                .acknowledge(&subscription, message_id, task_id)
+                .await
+                .map(Some),
         }
     });
     let acked = taking.await.unwrap_or_else(|_| Err(Problem::failed()))?;
@@ -161,7 +175,9 @@ fn refused() -> Problem {
 
 /// What a notification shows: the credentials that it was given, or the older token.
 fn token(headers: &HeaderMap) -> Option<&str> {
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let authorization = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let bearer = authorization.and_then(|given| {
         let (scheme, token) = given.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -177,18 +193,26 @@ impl Inbox {
         {
             return Ok(key.clone());
         }
-        let settings = self.ask(async |client| a2a::settings(client, subscription).await).await?;
+        let settings = self
+            .ask(async |client| a2a::settings(client, subscription).await)
+            .await?;
         let key = match settings {
             None => None,
             Some(settings) => {
                 let (name, environment) = (subscription.to_owned(), self.environment.clone());
                 // A secret may stand in a file.
-                let reading = tokio::task::spawn_blocking(move || PushKey::of(&name, &settings, &environment));
+                let reading = tokio::task::spawn_blocking(move || {
+                    PushKey::of(&name, &settings, &environment)
+                });
                 match reading.await {
                     Ok(Ok(key)) => key.map(Arc::new),
                     Ok(Err(error)) => {
                         let error = &error as &dyn std::error::Error;
-                        tracing::warn!(subscription, error, "an agent's notifications cannot be checked, and are refused");
+                        tracing::warn!(
+                            subscription,
+                            error,
+                            "an agent's notifications cannot be checked, and are refused"
+                        );
                         None
                     }
                     Err(_) => return Err(Problem::failed()),
@@ -213,13 +237,16 @@ impl Inbox {
         message_id: Uuid,
         task_id: Option<String>,
     ) -> Result<Acked, Problem> {
-        let message = self.ask(async |client| a2a::message(client, message_id, subscription).await).await?;
+        let message = self
+            .ask(async |client| a2a::message(client, message_id, subscription).await)
+            .await?;
         let Some(message) = message else {
             return Ok(Acked::Unknown);
         };
         let known = message.task.as_ref().map(|task| &task.task_id);
         if known.is_some_and(|known| task_id.as_ref().is_some_and(|told| told != known)) {
-            let detail = "the notification is about another task than the message became: nothing was done";
+            let detail =
+                "the notification is about another task than the message became: nothing was done";
             return Err(Problem::new(problem_type::INVALID, detail));
         }
         self.ask(async |client| {
@@ -265,22 +292,49 @@ mod tests {
     #[test]
     fn only_a_completed_task_or_a_message_acknowledges() {
         let complete = |id: &str| Some(Told::Complete(Some(id.to_owned())));
-        let task = |state: &str| format!(r#"{{"task":{{"id":"a","status":{{"state":"{state}"}},"artifacts":[{{}}]}}}}"#);
+        let task = |state: &str| {
+            format!(r#"{{"task":{{"id":"a","status":{{"state":"{state}"}},"artifacts":[{{}}]}}}}"#)
+        };
         assert_eq!(told(&task("TASK_STATE_COMPLETED")), complete("a"));
-        for state in ["TASK_STATE_WORKING", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "completed", ""] {
+        for state in [
+            "TASK_STATE_WORKING",
+            "TASK_STATE_FAILED",
+            "TASK_STATE_CANCELED",
+            "completed",
+            "",
+        ] {
             assert_eq!(told(&task(state)), Some(Told::Nothing), "{state}");
         }
         let update = r#"{"statusUpdate":{"taskId":"b","contextId":"s","status":{"state":"TASK_STATE_COMPLETED"}}}"#;
         assert_eq!(told(update), complete("b"));
-        assert_eq!(told(r#"{"artifactUpdate":{"taskId":"b"}}"#), Some(Told::Nothing));
-        assert_eq!(told(r#"{"message":{"messageId":"m"}}"#), Some(Told::Complete(None)));
+        assert_eq!(
+            told(r#"{"artifactUpdate":{"taskId":"b"}}"#),
+            Some(Told::Nothing)
+        );
+        assert_eq!(
+            told(r#"{"message":{"messageId":"m"}}"#),
+            Some(Told::Complete(None))
+        );
     }
 
     #[test]
     fn what_is_no_notification_is_refused() {
-        let deep = format!(r#"{{"message":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
-        for body in ["", "{}", "[]", "[null,null,null,null]", "5", r#"{"task":{}}"#, r#"{"task":5}"#, &deep,
-                     r#"{"message":{},"artifactUpdate":{}}"#] {
+        let deep = format!(
+            r#"{{"message":{}{}}}"#,
+            "[".repeat(10_000),
+            "]".repeat(10_000)
+        );
+        for body in [
+            "",
+            "{}",
+            "[]",
+            "[null,null,null,null]",
+            "5",
+            r#"{"task":{}}"#,
+            r#"{"task":5}"#,
+            &deep,
+            r#"{"message":{},"artifactUpdate":{}}"#,
+        ] {
             assert_eq!(told(body), None, "{}", &body[..body.len().min(40)]);
         }
     }

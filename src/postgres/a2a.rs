@@ -23,7 +23,9 @@ pub async fn settings(
             &[(&subscription, Type::TEXT)],
         )
         .await
-        .map_err(StoreError::on("looking up a subscription that sends over A2A"))?;
+        .map_err(StoreError::on(
+            "looking up a subscription that sends over A2A",
+        ))?;
     let settings = rows.first().map(|row| row.get::<_, Value>("settings"));
     // Limits that this release does not understand keep the subscription from being delivered.
     Ok(settings.and_then(|settings| Some(limit::split(settings).ok()?.1)))

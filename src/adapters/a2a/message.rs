@@ -61,7 +61,9 @@ pub(super) fn of(delivery: &Delivery<'_>) -> Box<RawValue> {
 fn part(payload: &str) -> Part<'_> {
     let text = match payload.trim_start().as_bytes().first() {
         Some(b'"') => serde_json::from_str(payload).ok(),
-        Some(b'{') => serde_json::from_str(payload).ok().map(|OnlyText { text }| text),
+        Some(b'{') => serde_json::from_str(payload)
+            .ok()
+            .map(|OnlyText { text }| text),
         _ => None,
     };
     match (text, serde_json::from_str(payload)) {
@@ -83,7 +85,8 @@ pub(super) fn configuration(delivery: &Delivery<'_>, push: Option<&Push>) -> Val
         let mut url = push.url.clone();
         // Fails for URLs that cannot be posted to, which the settings refuse.
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(["v1", "a2a", delivery.subscription]);
+            path.pop_if_empty()
+                .extend(["v1", "a2a", delivery.subscription]);
             path.push(&message_id.to_string());
         }
         configuration["taskPushNotificationConfig"] = json!({
@@ -104,7 +107,13 @@ mod tests {
         let text = |payload: &str| serde_json::to_string(&part(payload)).unwrap();
         assert_eq!(text(r#""a\n""#), r#"{"text":"a\n"}"#);
         assert_eq!(text(r#"{"text": "a"}"#), r#"{"text":"a"}"#);
-        for payload in [r#"{"text": "a", "n": 1.00}"#, r#"{"text": 5}"#, "[1.0]", "5", "null"] {
+        for payload in [
+            r#"{"text": "a", "n": 1.00}"#,
+            r#"{"text": 5}"#,
+            "[1.0]",
+            "5",
+            "null",
+        ] {
             let expected = format!(r#"{{"data":{payload},"mediaType":"application/json"}}"#);
             assert_eq!(text(payload), expected);
         }

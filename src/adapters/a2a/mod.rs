@@ -70,10 +70,11 @@ pub(super) fn build(
         }),
         None => None,
     };
-    let client = http::client(&checked.url, private).map_err(|source| SettingsError::Certificates {
-        subscription: subscription.to_owned(),
-        source,
-    })?;
+    let client =
+        http::client(&checked.url, private).map_err(|source| SettingsError::Certificates {
+            subscription: subscription.to_owned(),
+            source,
+        })?;
     Ok(A2a {
         server: http::server(&checked.url),
         caller: Caller {
@@ -115,14 +116,22 @@ impl A2a {
         answer.map_err(Failure::verdict)
     }
 
-    async fn accepted(&self, delivery: &Delivery<'_>, deadline: Instant) -> Result<Verdict, Verdict> {
+    async fn accepted(
+        &self,
+        delivery: &Delivery<'_>,
+        deadline: Instant,
+    ) -> Result<Verdict, Verdict> {
         Ok(match self.send(delivery, deadline).await? {
             Answer::Task(task) if task.state == TaskState::Rejected => rejected(&task),
             Answer::Task(_) | Answer::Message => Verdict::Accepted,
         })
     }
 
-    async fn completed(&self, delivery: &Delivery<'_>, deadline: Instant) -> Result<Verdict, Verdict> {
+    async fn completed(
+        &self,
+        delivery: &Delivery<'_>,
+        deadline: Instant,
+    ) -> Result<Verdict, Verdict> {
         let tasks = Tasks::recall(&self.memory, delivery).await?;
         self.cancel_withdrawn(&tasks, delivery, deadline).await?;
         let known = match tasks.own() {
@@ -169,7 +178,11 @@ impl A2a {
                 TaskState::Submitted | TaskState::Working | TaskState::Unknown => {}
             }
             if self.push.is_some() || Instant::now() + pause >= deadline {
-                return Ok(if delivery.asks_ack { Verdict::Sent } else { Verdict::retry(ended(&task)) });
+                return Ok(if delivery.asks_ack {
+                    Verdict::Sent
+                } else {
+                    Verdict::retry(ended(&task))
+                });
             }
             sleep(pause).await;
             pause = (pause * 2).min(longest);
@@ -178,14 +191,23 @@ impl A2a {
                 Err(failure) => return Err(failure.verdict()),
             };
         };
-        tasks.forget(delivery.event.seq, delivery.event.message_id).await?;
+        tasks
+            .forget(delivery.event.seq, delivery.event.message_id)
+            .await?;
         Ok(ended)
     }
 
-    async fn look(&self, id: &str, delivery: &Delivery<'_>, deadline: Instant) -> Result<Task, Failure> {
+    async fn look(
+        &self,
+        id: &str,
+        delivery: &Delivery<'_>,
+        deadline: Instant,
+    ) -> Result<Task, Failure> {
         match self.caller.call(Call::Get(id), delivery, deadline).await? {
             Answer::Task(task) => Ok(task),
-            Answer::Message => Err(Failure::Of(Verdict::retry("the agent answered with no task"))),
+            Answer::Message => Err(Failure::Of(Verdict::retry(
+                "the agent answered with no task",
+            ))),
         }
     }
 
@@ -196,12 +218,18 @@ impl A2a {
         deadline: Instant,
     ) -> Result<(), Verdict> {
         for task in tasks.withdrawn().await? {
-            match self.caller.call(Call::Cancel(&task.task_id), delivery, deadline).await {
+            match self
+                .caller
+                .call(Call::Cancel(&task.task_id), delivery, deadline)
+                .await
+            {
                 // It ended before, or it is gone: there is nothing to cancel.
                 Ok(_) | Err(Failure::UnknownTask | Failure::NotCancelable) => {}
                 // To another agent, it never was one; only what time may mend is worth another attempt.
                 Err(Failure::Of(Verdict::Rejected { error })) => tracing::warn!(
-                    subscription = delivery.subscription, session = &*delivery.event.session, error,
+                    subscription = delivery.subscription,
+                    session = &*delivery.event.session,
+                    error,
                     "the agent refuses to cancel the task of a message that was given up: it may go on with it"
                 ),
                 Err(Failure::Of(verdict)) => return Err(verdict),
@@ -219,7 +247,9 @@ fn ended(task: &Task) -> String {
         TaskState::Rejected => "the agent refused the message",
         TaskState::Canceled => "the agent's task was cancelled there",
         TaskState::InputRequired => "the agent asks for input, which it gets from nobody here",
-        TaskState::AuthRequired => "the agent asks for an authorisation, which it gets from nobody here",
+        TaskState::AuthRequired => {
+            "the agent asks for an authorisation, which it gets from nobody here"
+        }
         _ => "the agent's task has not ended",
     };
     let id = crate::excerpt::first(task.id.as_bytes(), 80);

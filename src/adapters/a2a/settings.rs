@@ -87,11 +87,15 @@ impl Checked {
         let acknowledge_on = match given.acknowledge_on.as_deref() {
             None | Some("accepted") => AcknowledgeOn::Accepted,
             Some("completed") => AcknowledgeOn::Completed,
-            Some(_) => return refused("acknowledge_on", "it must be \"accepted\" or \"completed\""),
+            Some(_) => {
+                return refused("acknowledge_on", "it must be \"accepted\" or \"completed\"");
+            }
         };
         let is_name = |tenant: &String| {
             (1..=LONGEST_TENANT).contains(&tenant.len())
-                && tenant.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+                && tenant
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
         };
         if !given.tenant.as_ref().is_none_or(is_name) {
             return refused("tenant", "it must have 1 to 200 letters, digits, - and _");
@@ -164,7 +168,8 @@ impl PushKey {
     /// Whether it is the token of this message, with any of the secrets in force. Takes the same time whatever it is.
     pub fn verifies(&self, message_id: uuid::Uuid, token: &str) -> bool {
         let signature = format!("v1,{token}");
-        self.signer.verifies(&self.signed(message_id), "0", b"", &signature)
+        self.signer
+            .verifies(&self.signed(message_id), "0", b"", &signature)
     }
 
     fn signed(&self, message_id: uuid::Uuid) -> String {
@@ -190,8 +195,14 @@ mod tests {
             (json!({"tenant": "../x"}), "tenant"),
             (json!({"push_url": "https://b.example"}), "push_url"),
             (json!({"push_secret_env": "KEY"}), "push_secret_env"),
-            (json!({"push_url": "https://b.example", "push_secret_env": "KEY"}), "push_url"),
-            (json!({"push_url": "b.example/x1y2", "push_secret_env": "KEY"}), "push_url"),
+            (
+                json!({"push_url": "https://b.example", "push_secret_env": "KEY"}),
+                "push_url",
+            ),
+            (
+                json!({"push_url": "b.example/x1y2", "push_secret_env": "KEY"}),
+                "push_url",
+            ),
             (json!({"timeout_ms": 0}), "timeout_ms"),
             (json!({"batch": 2}), "batch"),
             (json!({"peer": "bob"}), "peer"),
@@ -208,7 +219,10 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_one_message_of_one_subscription_while_a_secret_is_in_force() {
-        let [old, new] = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"];
+        let [old, new] = [
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
+        ];
         let key = |subscription: &str, secrets: &str| {
             let environment = Environment::with_variables(false, [("KEY", secrets)]);
             PushKey::new(subscription, "KEY", &environment).unwrap()

@@ -25,7 +25,9 @@ impl<'a> Tasks<'a> {
     ) -> Result<Self, Verdict> {
         let name = name(delivery);
         let parts = memory.recall(name).await.map_err(|error| unknown(&error))?;
-        let known = parts.into_iter().filter_map(|(_, reference)| reference.parse().ok());
+        let known = parts
+            .into_iter()
+            .filter_map(|(_, reference)| reference.parse().ok());
         Ok(Self {
             memory,
             delivery,
@@ -43,7 +45,11 @@ impl<'a> Tasks<'a> {
     /// Tasks of other messages that were given up since: they are wanted no more.
     pub(super) async fn withdrawn(&self) -> Result<Vec<MessageTask>, Verdict> {
         let own = self.delivery.event.message_id;
-        let others: Vec<&MessageTask> = self.known.iter().filter(|task| task.message_id != own).collect();
+        let others: Vec<&MessageTask> = self
+            .known
+            .iter()
+            .filter(|task| task.message_id != own)
+            .collect();
         if others.is_empty() {
             return Ok(Vec::new());
         }
@@ -51,7 +57,11 @@ impl<'a> Tasks<'a> {
         let (subscription, session) = (self.delivery.subscription, &*self.delivery.event.session);
         let gone = self.memory.given_up(subscription, session, &seqs).await;
         let gone = gone.map_err(|error| unknown(&error))?;
-        Ok(others.into_iter().filter(|task| gone.contains(&task.seq)).cloned().collect())
+        Ok(others
+            .into_iter()
+            .filter(|task| gone.contains(&task.seq))
+            .cloned()
+            .collect())
     }
 
     pub(super) async fn remember(&self, task_id: &str) -> Result<(), Verdict> {
@@ -62,17 +72,25 @@ impl<'a> Tasks<'a> {
             task_id: task_id.to_owned(),
         };
         let part = MessageTask::part(event.seq);
-        let remembered = self.memory.remember(name(self.delivery), part, &task.to_string());
+        let remembered = self
+            .memory
+            .remember(name(self.delivery), part, &task.to_string());
         remembered.await.map_err(|error| unknown(&error))
     }
 
     /// Forgets the task of a message, unless a later one has its place.
     pub(super) async fn forget(&self, seq: i64, message_id: Uuid) -> Result<(), Verdict> {
         let is_there = |task: &MessageTask| MessageTask::part(task.seq) == MessageTask::part(seq);
-        if self.known.iter().any(|task| is_there(task) && task.message_id != message_id) {
+        if self
+            .known
+            .iter()
+            .any(|task| is_there(task) && task.message_id != message_id)
+        {
             return Ok(());
         }
-        let forgotten = self.memory.forget(name(self.delivery), MessageTask::part(seq));
+        let forgotten = self
+            .memory
+            .forget(name(self.delivery), MessageTask::part(seq));
         forgotten.await.map_err(|error| unknown(&error))
     }
 }

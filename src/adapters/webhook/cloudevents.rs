@@ -22,7 +22,11 @@ use serde_json::{Map, Value};
 /// What header values must not have as it is, beside what is not ASCII.
 const NOT_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 /// Unreserved characters stay as they are.
-const NOT_IN_SOURCE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const NOT_IN_SOURCE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 const JSON: &str = "application/json";
 
 /// An event that is about to be sent.
@@ -47,7 +51,10 @@ impl<'a> Outgoing<'a> {
         match Attributes::of_event(event.headers.as_deref()) {
             Some((own, is_encoded)) => {
                 is_base64 = is_encoded && event.payload.starts_with('"');
-                for (name, value) in own.iter().filter(|(name, _)| !matches!(*name, "specversion" | "type")) {
+                for (name, value) in own
+                    .iter()
+                    .filter(|(name, _)| !matches!(*name, "specversion" | "type"))
+                {
                     attributes.insert(name.to_owned(), value.clone());
                 }
             }
@@ -65,7 +72,10 @@ impl<'a> Outgoing<'a> {
                 set("datacontenttype", JSON);
                 set("sequence", &format!("{:019}", event.seq));
                 let trace = TraceContext::of_event(event.headers.as_deref());
-                for (name, value) in [("traceparent", trace.traceparent), ("tracestate", trace.tracestate)] {
+                for (name, value) in [
+                    ("traceparent", trace.traceparent),
+                    ("tracestate", trace.tracestate),
+                ] {
                     if let Some(value) = value.filter(|value| !value.is_empty()) {
                         set(name, &permitted(&value));
                     }
@@ -82,7 +92,8 @@ impl<'a> Outgoing<'a> {
     /// The event in the JSON format.
     pub(super) fn text(&self) -> Vec<u8> {
         let mut text = Vec::with_capacity(self.payload.len() + 1024);
-        serde_json::to_writer(&mut text, &self.attributes).expect("texts and numbers always serialise");
+        serde_json::to_writer(&mut text, &self.attributes)
+            .expect("texts and numbers always serialise");
         let closing = text.pop();
         debug_assert_eq!(closing, Some(b'}'));
         let name = if self.is_base64 { BASE64 } else { "data" };
@@ -94,7 +105,10 @@ impl<'a> Outgoing<'a> {
 
     /// The data alone. What is no JSON was a text or bytes when it came.
     pub(super) fn data(&self) -> Vec<u8> {
-        let content_type = self.attributes.get("datacontenttype").and_then(Value::as_str);
+        let content_type = self
+            .attributes
+            .get("datacontenttype")
+            .and_then(Value::as_str);
         if self.is_base64 || !is_json(content_type) {
             if let Ok(Value::String(text)) = serde_json::from_str(self.payload) {
                 return match self.is_base64.then(|| STANDARD.decode(&text)) {
@@ -110,7 +124,9 @@ impl<'a> Outgoing<'a> {
     pub(super) fn label(&self, headers: &mut HeaderMap) {
         for (name, value) in &self.attributes {
             let (header, text) = match (name.as_str(), value) {
-                ("datacontenttype", Value::String(text)) => (CONTENT_TYPE.as_str().to_owned(), text.clone()),
+                ("datacontenttype", Value::String(text)) => {
+                    (CONTENT_TYPE.as_str().to_owned(), text.clone())
+                }
                 (_, Value::String(text)) => {
                     let text = utf8_percent_encode(text, NOT_IN_HEADER).to_string();
                     (format!("ce-{name}"), text)
@@ -118,11 +134,15 @@ impl<'a> Outgoing<'a> {
                 (_, other) => (format!("ce-{name}"), other.to_string()),
             };
             // Neither fails: attributes are judged when they are read.
-            if let (Ok(header), Ok(text)) = (HeaderName::try_from(header), HeaderValue::try_from(text)) {
+            if let (Ok(header), Ok(text)) =
+                (HeaderName::try_from(header), HeaderValue::try_from(text))
+            {
                 headers.insert(header, text);
             }
         }
-        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(JSON));
+        headers
+            .entry(CONTENT_TYPE)
+            .or_insert(HeaderValue::from_static(JSON));
     }
 }
 
@@ -153,9 +173,15 @@ mod tests {
     #[test]
     fn an_event_has_the_documented_attributes_and_its_payload_as_given() {
         let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let event = event(r#"{"b": 1.00, "a": 123456789012345678901234567890}"#, Some(json!({"traceparent": trace})));
+        let event = event(
+            r#"{"b": 1.00, "a": 123456789012345678901234567890}"#,
+            Some(json!({"traceparent": trace})),
+        );
         let text = text(&event, None);
-        assert!(text.ends_with(r#","data":{"b": 1.00, "a": 123456789012345678901234567890}}"#), "{text}");
+        assert!(
+            text.ends_with(r#","data":{"b": 1.00, "a": 123456789012345678901234567890}}"#),
+            "{text}"
+        );
         let mut read: Value = serde_json::from_str(&text).unwrap();
         read.as_object_mut().unwrap().remove("data");
         let expected = json!({
@@ -165,7 +191,8 @@ mod tests {
             "sequence": "0000000000000000007", "traceparent": trace,
         });
         assert_eq!(read, expected);
-        let with_source = Outgoing::of(&event, Some("https://a.example/b")).attributes["source"].clone();
+        let with_source =
+            Outgoing::of(&event, Some("https://a.example/b")).attributes["source"].clone();
         assert_eq!(with_source, "https://a.example/b/a%2F%C3%BC%20%0A");
     }
 
@@ -217,10 +244,16 @@ mod tests {
 
     #[test]
     fn headers_that_a_producer_forged_make_no_header() {
-        let forged = event("1", Some(json!({"cloudevent": {"id": "1", "source": "/a", "x": "a\r\nhost: b"}})));
+        let forged = event(
+            "1",
+            Some(json!({"cloudevent": {"id": "1", "source": "/a", "x": "a\r\nhost: b"}})),
+        );
         let mut headers = HeaderMap::new();
         Outgoing::of(&forged, None).label(&mut headers);
         assert!(!headers.contains_key("ce-x"));
-        assert_eq!(headers["ce-source"], "/streams/hooks/sessions/a%2F%C3%BC%20%0A");
+        assert_eq!(
+            headers["ce-source"],
+            "/streams/hooks/sessions/a%2F%C3%BC%20%0A"
+        );
     }
 }

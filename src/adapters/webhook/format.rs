@@ -58,7 +58,9 @@ pub(super) fn read(
     };
     let is_reference = |source: &String| {
         (1..=LONGEST_SOURCE).contains(&source.len())
-            && source.bytes().all(|b| b.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&b))
+            && source
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&b))
     };
     if !source.as_ref().is_none_or(is_reference) {
         let reason = format!("it must be a URI reference of 1 to {LONGEST_SOURCE} bytes");

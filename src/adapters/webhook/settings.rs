@@ -56,11 +56,15 @@ impl Checked {
         )?;
         let mut batch = given.batch;
         match &format {
-            Format::CloudEvents { mode: Mode::Batched, .. } => {
+            Format::CloudEvents {
+                mode: Mode::Batched,
+                ..
+            } => {
                 batch = batch.or(Some(u64::try_from(MOST_EVENTS).unwrap_or(u64::MAX)));
             }
             Format::CloudEvents { .. } if batch.is_some_and(|batch| batch > 1) => {
-                let reason = "several CloudEvents go in one request only with content_mode = \"batched\"";
+                let reason =
+                    "several CloudEvents go in one request only with content_mode = \"batched\"";
                 return Err(SettingsError::invalid(super::KIND, "batch", reason));
             }
             _ => {}
@@ -207,19 +211,38 @@ mod tests {
             (json!({"format": "xml"}), "format"),
             (json!({"content_mode": "binary"}), "content_mode"),
             (json!({"format": "lanekeeper", "source": "/a"}), "source"),
-            (json!({"format": "cloudevents", "content_mode": "stream"}), "content_mode"),
+            (
+                json!({"format": "cloudevents", "content_mode": "stream"}),
+                "content_mode",
+            ),
             (json!({"format": "cloudevents", "source": "a b"}), "source"),
             (json!({"format": "cloudevents", "source": ""}), "source"),
             (json!({"format": "cloudevents", "batch": 2}), "batch"),
-            (json!({"format": "cloudevents", "content_mode": "binary", "batch": 2}), "batch"),
-            (json!({"format": "cloudevents", "content_mode": "batched", "batch": 51}), "batch"),
+            (
+                json!({"format": "cloudevents", "content_mode": "binary", "batch": 2}),
+                "batch",
+            ),
+            (
+                json!({"format": "cloudevents", "content_mode": "batched", "batch": 51}),
+                "batch",
+            ),
         ] {
             let error = refusal(of(more));
             assert!(error.contains(&format!("`{key}`")), "{error}");
         }
-        let batch = |more| Checked::read(&of(more)).unwrap_or_else(|error| panic!("{error}")).batch;
-        assert_eq!(batch(json!({"format": "cloudevents", "content_mode": "batched"})), 50);
-        assert_eq!(batch(json!({"format": "cloudevents", "source": "https://a.example/"})), 1);
+        let batch = |more| {
+            Checked::read(&of(more))
+                .unwrap_or_else(|error| panic!("{error}"))
+                .batch
+        };
+        assert_eq!(
+            batch(json!({"format": "cloudevents", "content_mode": "batched"})),
+            50
+        );
+        assert_eq!(
+            batch(json!({"format": "cloudevents", "source": "https://a.example/"})),
+            1
+        );
     }
 
     #[test]

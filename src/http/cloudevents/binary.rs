@@ -58,9 +58,14 @@ fn data<'a>(content_type: Option<&str>, body: &'a [u8]) -> Result<(Cow<'a, str>,
         let text = std::str::from_utf8(body).map_err(not_text)?;
         return Ok((Cow::Borrowed(text), false));
     }
-    let is_text = essence.get(..5).is_some_and(|kind| kind.eq_ignore_ascii_case("text/"));
+    let is_text = essence
+        .get(..5)
+        .is_some_and(|kind| kind.eq_ignore_ascii_case("text/"));
     let (text, is_base64) = if is_text {
-        (Cow::Borrowed(std::str::from_utf8(body).map_err(not_text)?), false)
+        (
+            Cow::Borrowed(std::str::from_utf8(body).map_err(not_text)?),
+            false,
+        )
     } else {
         (Cow::Owned(STANDARD.encode(body)), true)
     };

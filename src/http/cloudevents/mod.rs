@@ -49,14 +49,24 @@ impl Mode {
     /// It carries some in a format that is not understood.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
         let given = headers.get(header::CONTENT_TYPE);
-        let given = given.and_then(|given| given.to_str().ok()).unwrap_or_default();
+        let given = given
+            .and_then(|given| given.to_str().ok())
+            .unwrap_or_default();
         let essence = given.split(';').next().unwrap_or_default().trim();
         let essence = essence.to_ascii_lowercase();
         if let Some(format) = essence.strip_prefix(BATCHED) {
-            return if format == JSON { Ok(Some(Self::Batched)) } else { Err(unsupported(&essence)) };
+            return if format == JSON {
+                Ok(Some(Self::Batched))
+            } else {
+                Err(unsupported(&essence))
+            };
         }
         if let Some(format) = essence.strip_prefix(STRUCTURED) {
-            return if format == JSON { Ok(Some(Self::Structured)) } else { Err(unsupported(&essence)) };
+            return if format == JSON {
+                Ok(Some(Self::Structured))
+            } else {
+                Err(unsupported(&essence))
+            };
         }
         let is_binary = REQUIRED.iter().any(|name| headers.contains_key(*name));
         Ok(is_binary.then_some(Self::Binary))
@@ -65,9 +75,11 @@ impl Mode {
 
 fn unsupported(format: &str) -> Problem {
     let format = Problem::excerpt(format);
-    let detail = format!("CloudEvents are taken as JSON, and not as {format}: nothing was enqueued");
-    Problem::new(problem_type::UNSUPPORTED_MEDIA_TYPE, detail)
-        .hint("send application/cloudevents+json, application/cloudevents-batch+json, or ce- headers")
+    let detail =
+        format!("CloudEvents are taken as JSON, and not as {format}: nothing was enqueued");
+    Problem::new(problem_type::UNSUPPORTED_MEDIA_TYPE, detail).hint(
+        "send application/cloudevents+json, application/cloudevents-batch+json, or ce- headers",
+    )
 }
 
 /// Why something is no CloudEvent.
@@ -91,9 +103,11 @@ enum Refused {
 
 fn refused(error: &dyn std::fmt::Display) -> Problem {
     let error = Problem::excerpt(&error.to_string());
-    let detail = format!("the request has no CloudEvent that can be taken ({error}): nothing was enqueued");
-    Problem::new(problem_type::INVALID, detail)
-        .hint("a CloudEvent has specversion \"1.0\", id, source and type; docs/cloudevents.md says more")
+    let detail =
+        format!("the request has no CloudEvent that can be taken ({error}): nothing was enqueued");
+    Problem::new(problem_type::INVALID, detail).hint(
+        "a CloudEvent has specversion \"1.0\", id, source and type; docs/cloudevents.md says more",
+    )
 }
 
 /// The CloudEvents of a request.
@@ -184,8 +198,15 @@ impl<'a> Given<'a> {
             traceparent: own("traceparent"),
             tracestate: own("tracestate"),
         };
-        let trace = if is_well_formed(&own) { Some(&own) } else { trace };
-        let named = self.attributes.iter().map(|(name, value)| (name.to_owned(), value.clone()));
+        let trace = if is_well_formed(&own) {
+            Some(&own)
+        } else {
+            trace
+        };
+        let named = self
+            .attributes
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.clone()));
         let mut attributes: Map<String, Value> = named.collect();
         if self.is_base64 {
             attributes.insert(BASE64.to_owned(), Value::Bool(true));
@@ -193,8 +214,14 @@ impl<'a> Given<'a> {
         let mut headers = Map::new();
         headers.insert(HEADER.to_owned(), Value::Object(attributes));
         for (name, value) in [
-            ("traceparent", trace.and_then(|trace| trace.traceparent.as_ref())),
-            ("tracestate", trace.and_then(|trace| trace.tracestate.as_ref())),
+            (
+                "traceparent",
+                trace.and_then(|trace| trace.traceparent.as_ref()),
+            ),
+            (
+                "tracestate",
+                trace.and_then(|trace| trace.tracestate.as_ref()),
+            ),
         ] {
             if let Some(value) = value {
                 headers.insert(name.to_owned(), Value::String(value.clone()));

@@ -51,7 +51,9 @@ impl<'de> Deserialize<'de> for Event<'de> {
                     match name.as_str() {
                         "data" if data.is_some() => return Err(A::Error::duplicate_field("data")),
                         "data" => data = Some(map.next_value::<&'de RawValue>()?.get()),
-                        BASE64 if base64.is_some() => return Err(A::Error::duplicate_field(BASE64)),
+                        BASE64 if base64.is_some() => {
+                            return Err(A::Error::duplicate_field(BASE64));
+                        }
                         BASE64 => base64 = Some(map.next_value::<&'de RawValue>()?.get()),
                         name => {
                             let value = map.next_value::<Scalar>()?.0;
@@ -59,7 +61,9 @@ impl<'de> Deserialize<'de> for Event<'de> {
                         }
                     }
                 }
-                given(attributes, data, base64).map(Event).map_err(A::Error::custom)
+                given(attributes, data, base64)
+                    .map(Event)
+                    .map_err(A::Error::custom)
             }
         }
         deserializer.deserialize_map(Members)
@@ -118,7 +122,10 @@ impl<'de> Deserialize<'de> for Batch<'de> {
                 f.write_str("a batch, which is an array of CloudEvents")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut elements: A,
+            ) -> Result<Self::Value, A::Error> {
                 let mut events = Vec::new();
                 while let Some(Event(event)) = elements.next_element()? {
                     if events.len() == MOST_EVENTS {

@@ -8,7 +8,10 @@ fn headers(named: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in named {
         let name: axum::http::HeaderName = name.parse().unwrap();
-        headers.append(name, axum::http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        headers.append(
+            name,
+            axum::http::HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+        );
     }
     headers
 }
@@ -18,18 +21,30 @@ fn structured(event: &Value) -> Result<(String, String, Value), String> {
 }
 
 /// Type, payload and headers of the one event.
-fn read(mode: Mode, named: &[(&str, &str)], body: &[u8]) -> Result<(String, String, Value), String> {
+fn read(
+    mode: Mode,
+    named: &[(&str, &str)],
+    body: &[u8],
+) -> Result<(String, String, Value), String> {
     let read = CloudEvents::read(mode, &headers(named), body, None);
     let read = read.map_err(|problem| problem.detail().to_owned())?;
     let [event] = &read.events[..] else {
         panic!("{} events", read.events.len());
     };
     let headers = serde_json::from_str(&event.headers).unwrap();
-    Ok((event.event_type.clone(), event.payload.clone().into_owned(), headers))
+    Ok((
+        event.event_type.clone(),
+        event.payload.clone().into_owned(),
+        headers,
+    ))
 }
 
-const BINARY: [(&str, &str); 4] =
-    [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/a"), ("ce-type", "t")];
+const BINARY: [(&str, &str); 4] = [
+    ("ce-specversion", "1.0"),
+    ("ce-id", "1"),
+    ("ce-source", "/a"),
+    ("ce-type", "t"),
+];
 
 fn binary(more: &[(&str, &str)], body: &[u8]) -> Result<(String, String, Value), String> {
     read(Mode::Binary, &[&BINARY, more].concat(), body)
@@ -37,20 +52,35 @@ fn binary(more: &[(&str, &str)], body: &[u8]) -> Result<(String, String, Value),
 
 #[test]
 fn the_mode_is_told_by_the_headers() {
-    let mode = |named: &[(&str, &str)]| Mode::of(&headers(named)).map_err(|problem| problem.problem_type());
+    let mode = |named: &[(&str, &str)]| {
+        Mode::of(&headers(named)).map_err(|problem| problem.problem_type())
+    };
     assert_eq!(mode(&[]), Ok(None));
-    assert_eq!(mode(&[("content-type", "application/json"), ("ce-other", "1")]), Ok(None));
+    assert_eq!(
+        mode(&[("content-type", "application/json"), ("ce-other", "1")]),
+        Ok(None)
+    );
     let type_of = |content: &'static str| mode(&[("content-type", content), ("ce-id", "1")]);
     assert_eq!(type_of("application/json"), Ok(Some(Mode::Binary)));
-    assert_eq!(type_of("Application/CloudEvents+JSON; charset=UTF-8"), Ok(Some(Mode::Structured)));
-    assert_eq!(type_of("application/cloudevents-batch+json"), Ok(Some(Mode::Batched)));
+    assert_eq!(
+        type_of("Application/CloudEvents+JSON; charset=UTF-8"),
+        Ok(Some(Mode::Structured))
+    );
+    assert_eq!(
+        type_of("application/cloudevents-batch+json"),
+        Ok(Some(Mode::Batched))
+    );
     for other in [
         "application/cloudevents",
         "application/cloudevents+avro",
         "application/cloudevents-batch",
         "application/cloudevents-batch+protobuf",
     ] {
-        assert_eq!(type_of(other), Err(problem_type::UNSUPPORTED_MEDIA_TYPE), "{other}");
+        assert_eq!(
+            type_of(other),
+            Err(problem_type::UNSUPPORTED_MEDIA_TYPE),
+            "{other}"
+        );
     }
 }
 
@@ -63,7 +93,10 @@ fn a_structured_event_keeps_its_attributes_and_the_text_of_its_data() {
     assert_eq!(payload, r#"{"b": 1.00, "a": "\u00e4"}"#);
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let attributes = json!({"id": "A 1", "source": "/s", "n": 5, "traceparent": trace});
-    assert_eq!(headers, json!({"cloudevent": attributes, "traceparent": trace}));
+    assert_eq!(
+        headers,
+        json!({"cloudevent": attributes, "traceparent": trace})
+    );
 }
 
 #[test]
@@ -87,18 +120,36 @@ fn what_is_no_cloudevent_is_refused_with_its_reason() {
         let mut event = whole.clone();
         event[name] = value;
         let error = structured(&event).unwrap_err();
-        assert!(error.contains(reason) && error.contains("nothing was enqueued"), "{error}");
+        assert!(
+            error.contains(reason) && error.contains("nothing was enqueued"),
+            "{error}"
+        );
     }
     let mut two = whole.clone();
     two["data"] = json!(1);
     two["data_base64"] = json!("");
-    assert!(structured(&two).unwrap_err().contains("`data` and `data_base64`"));
+    assert!(
+        structured(&two)
+            .unwrap_err()
+            .contains("`data` and `data_base64`")
+    );
     let twice = r#"{"specversion":"1.0","id":"1","id":"2","source":"/a","type":"t"}"#;
-    assert!(read(Mode::Structured, &[], twice.as_bytes()).unwrap_err().contains("twice"));
+    assert!(
+        read(Mode::Structured, &[], twice.as_bytes())
+            .unwrap_err()
+            .contains("twice")
+    );
     let twice = r#"{"specversion":"1.0","id":"1","source":"/a","type":"t","data":1,"data":2}"#;
-    assert!(read(Mode::Structured, &[], twice.as_bytes()).unwrap_err().contains("data"));
+    assert!(
+        read(Mode::Structured, &[], twice.as_bytes())
+            .unwrap_err()
+            .contains("data")
+    );
     for body in ["", "[]", "5", "null", "{\"id\":\"\u{0}", r#""event""#] {
-        assert!(read(Mode::Structured, &[], body.as_bytes()).is_err(), "{body}");
+        assert!(
+            read(Mode::Structured, &[], body.as_bytes()).is_err(),
+            "{body}"
+        );
     }
     assert!(read(Mode::Structured, &[], b"{\"id\":\"\xff\"}").is_err());
 }
@@ -114,9 +165,16 @@ fn a_batch_is_bounded_and_names_the_event_that_is_wrong() {
     };
     assert_eq!(batch(&[]), Ok((true, 0)));
     assert_eq!(batch(&[event; 1_000]), Ok((true, 1_000)));
-    assert!(batch(&[event; 1_001]).unwrap_err().contains("more than 1000"));
+    assert!(
+        batch(&[event; 1_001])
+            .unwrap_err()
+            .contains("more than 1000")
+    );
     let error = batch(&[event, r#"{"specversion":"1.0"}"#]).unwrap_err();
-    assert!(error.contains("event 2") && error.contains("`type`"), "{error}");
+    assert!(
+        error.contains("event 2") && error.contains("`type`"),
+        "{error}"
+    );
     assert!(batch(&["[]"]).is_err());
 }
 
@@ -128,7 +186,10 @@ fn a_binary_event_has_its_attributes_in_headers_and_any_data_in_the_body() {
         ("content-type", "application/vnd.x+json"),
     ];
     let (event_type, payload, headers) = binary(&more, b"{\"n\": 1.0}").unwrap();
-    assert_eq!((event_type.as_str(), payload.as_str()), ("t", "{\"n\": 1.0}"));
+    assert_eq!(
+        (event_type.as_str(), payload.as_str()),
+        ("t", "{\"n\": 1.0}")
+    );
     let expected = json!({"cloudevent": {
         "id": "1", "source": "/a", "subject": "Euro € 😀", "quoted": "a \"b\" %",
         "datacontenttype": "application/vnd.x+json",
@@ -136,7 +197,10 @@ fn a_binary_event_has_its_attributes_in_headers_and_any_data_in_the_body() {
     assert_eq!(headers, expected);
     assert_eq!(binary(&[], b"").unwrap().1, "null");
     assert_eq!(binary(&[], b"5").unwrap().1, "5");
-    let text = binary(&[("content-type", "text/plain; charset=utf-8")], "ä\"".as_bytes());
+    let text = binary(
+        &[("content-type", "text/plain; charset=utf-8")],
+        "ä\"".as_bytes(),
+    );
     assert_eq!(text.unwrap().1, r#""ä\"""#);
     let (_, payload, headers) = binary(&[("content-type", "image/png")], b"\xff\x00").unwrap();
     assert_eq!(payload, r#""/wA=""#);
