@@ -17,6 +17,7 @@
 
 mod call;
 mod message;
+mod reply;
 mod settings;
 mod tasks;
 
@@ -32,7 +33,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use self::call::{Answer, Call, Caller, Failure, Task};
+use self::call::{Call, Caller};
+use self::reply::{Answer, Failure, Task};
 pub use self::settings::PushKey;
 use self::settings::{AcknowledgeOn, Checked};
 use self::tasks::Tasks;

@@ -95,7 +95,7 @@ impl Format {
                     cloudevents::Outgoing::of(delivery.event, source.as_deref()).text()
                 });
                 let texts: Vec<Vec<u8>> = texts.collect();
-                [b"[", &texts.join(&b","[..])[..], b"]"].concat()
+                [&b"["[..], &texts.join(&b","[..]), b"]"].concat()
             }
         }
     }

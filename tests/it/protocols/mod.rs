@@ -3,6 +3,7 @@
 mod a2a_agent;
 mod a2a_answers;
 mod a2a_push;
+mod a2a_strangers;
 mod cloudevents_in;
 mod cloudevents_out;
 mod sdk;
