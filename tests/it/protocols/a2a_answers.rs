@@ -108,7 +108,8 @@ async fn a_message_has_its_id_its_session_as_context_and_its_payload_as_a_part()
     for adapter in [&of_rpc, &of_rest] {
         assert_eq!(deliver(&**adapter, &event).await, Verdict::Accepted);
     }
-    let [rpc, rest] = &server.log().requests[..] else {
+    let requests = server.log().requests;
+    let [rpc, rest] = &requests[..] else {
         panic!()
     };
     assert!(rpc.line.starts_with("POST /agent "), "{}", rpc.line);

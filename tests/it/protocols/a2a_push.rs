@@ -34,7 +34,7 @@ async fn sent(site: &Site) -> [Uuid; 2] {
              UPDATE lanekeeper.stream SET lanes_version = lanes_version + 1 WHERE name = 'out' RETURNING stream_id)
          INSERT INTO lanekeeper.subscription (stream_id, name, adapter, settings, retry_schedule_ms, max_attempts,
                                               on_exhausted, coalesce, ack, paused_at, pause_reason)
-         SELECT t.stream_id, $1, 'agent', $2, '{1000}', 0, 'dead_letter', false, 'required', now(), 'a test' FROM t";
+         SELECT t.stream_id, $1::text, 'agent', $2::jsonb, '{1000}', 0, 'dead_letter', false, 'required', now(), 'a test' FROM t";
     for (name, settings) in [
         ("alice", settings("PUSH_SECRET")),
         ("bob", settings("PUSH_SECRET")),
