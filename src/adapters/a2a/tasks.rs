@@ -71,10 +71,10 @@ impl<'a> Tasks<'a> {
             message_id: event.message_id,
             task_id: task_id.to_owned(),
         };
-        let part = MessageTask::part(event.seq);
+        let (part, reference) = (MessageTask::part(event.seq), task.to_string());
         let remembered = self
             .memory
-            .remember(name(self.delivery), part, &task.to_string());
+            .remember(name(self.delivery), part, &reference);
         remembered.await.map_err(|error| unknown(&error))
     }
 
