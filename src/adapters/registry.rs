@@ -226,7 +226,8 @@ mod tests {
                 json!({"url": "https://example.com", "secretenv": "A"})
             ),
             "the webhook adapter has no setting `secretenv` (did you mean `secret_env`?); \
-             known settings: url, secret_env, timeout_ms, batch"
+             known settings: url, secret_env, \
+             timeout_ms, batch, format, content_mode, source"
         );
         assert!(refusal("stdout", json!({"zzz": 1})).contains("no setting `zzz`; known settings"));
     }

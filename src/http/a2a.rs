@@ -71,8 +71,14 @@ async fn not_so() -> Problem {
 struct Notification {
     task: Option<Task>,
     status_update: Option<StatusUpdate>,
-    message: Option<IgnoredAny>,
+    message: Option<Message>,
     artifact_update: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(rename = "messageId")]
+    _message_id: String,
 }
 
 #[derive(Deserialize)]

@@ -253,7 +253,7 @@ mod tests {
         assert!(!headers.contains_key("ce-x"));
         assert_eq!(
             headers["ce-source"],
-            "/streams/hooks/sessions/a%2F%C3%BC%20%0A"
+            "/streams/hooks/sessions/a%252F%25C3%25BC%2520%250A"
         );
     }
 }
