@@ -113,7 +113,8 @@ pub(super) fn cause(error: &reqwest::Error) -> Option<Cause> {
     error.is_connect().then_some(Cause::Unreachable)
 }
 
-/// Sends a request, and waits for the head of its answer. What is observed is noted with this delivery.
+/// Sends a request, and waits for the head of its answer until the deadline, which is that long after the delivery began.
+/// What is observed is noted with this delivery.
 ///
 /// # Errors
 /// What it means where there is no answer.
@@ -121,9 +122,8 @@ pub(super) async fn send(
     request: RequestBuilder,
     delivery: &Delivery<'_>,
     url: &Url,
-    deadline: Instant,
+    (deadline, within): (Instant, Duration),
 ) -> Result<Response, Verdict> {
-    let within = deadline.saturating_duration_since(Instant::now());
     match timeout_at(deadline, request.send()).await {
         Ok(Ok(response)) => {
             delivery.answered(response.status().as_u16());
@@ -139,7 +139,7 @@ pub(super) async fn send(
         }
         Err(_) => {
             delivery.failed_by(Cause::Timeout);
-            let reason = format!("no answer from {} within {within:.1?}", origin(url));
+            let reason = format!("no answer from {} within {within:?}", origin(url));
             Err(Verdict::retry(reason))
         }
     }

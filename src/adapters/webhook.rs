@@ -204,7 +204,7 @@ impl Webhook {
             .post(self.url.clone())
             .headers(headers)
             .body(body);
-        http::send(request, delivery, &self.url, deadline).await
+        http::send(request, delivery, &self.url, (deadline, self.timeout)).await
     }
 }
 

@@ -6,6 +6,8 @@
 //! | get a task | `GetTask` | `GET /tasks/{id}` |
 //! | cancel a task | `CancelTask` | `POST /tasks/{id}:cancel` |
 
+use std::time::Duration;
+
 use lanekeeper_core::a2a::VERSION;
 use lanekeeper_core::adapter::Delivery;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -27,6 +29,8 @@ pub(super) struct Caller {
     pub(super) binding: Binding,
     pub(super) authorization: Option<HeaderValue>,
     pub(super) tenant: Option<String>,
+    /// Of a delivery.
+    pub(super) timeout: Duration,
 }
 
 /// What is asked of an agent.
@@ -62,7 +66,7 @@ impl Caller {
         if let Some(body) = body {
             request = request.body(body);
         }
-        let response = http::send(request, delivery, &self.url, deadline).await;
+        let response = http::send(request, delivery, &self.url, (deadline, self.timeout)).await;
         let response = response.map_err(Failure::Of)?;
         reply::read(self, call, response, &rpc_id, deadline).await
     }

@@ -85,11 +85,11 @@ pub(super) fn build(
             binding: checked.binding,
             authorization: checked.token_env.map(bearer).transpose()?,
             tenant: checked.tenant,
+            timeout: checked.timeout,
         },
         acknowledge_on: checked.acknowledge_on,
         push,
         memory: environment.memory(),
-        timeout: checked.timeout,
     })
 }
 
@@ -100,7 +100,6 @@ pub(super) struct A2a {
     acknowledge_on: AcknowledgeOn,
     push: Option<Push>,
     memory: Arc<dyn Memory>,
-    timeout: Duration,
 }
 
 /// Where and with what the agent tells of its tasks.
@@ -272,7 +271,7 @@ impl Adapter for A2a {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = Instant::now() + self.caller.timeout;
         let judged = match self.acknowledge_on {
             AcknowledgeOn::Accepted => self.accepted(delivery, deadline).await,
             AcknowledgeOn::Completed => self.completed(delivery, deadline).await,

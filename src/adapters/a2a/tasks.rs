@@ -72,9 +72,7 @@ impl<'a> Tasks<'a> {
             task_id: task_id.to_owned(),
         };
         let (part, reference) = (MessageTask::part(event.seq), task.to_string());
-        let remembered = self
-            .memory
-            .remember(name(self.delivery), part, &reference);
+        let remembered = self.memory.remember(name(self.delivery), part, &reference);
         remembered.await.map_err(|error| unknown(&error))
     }
 

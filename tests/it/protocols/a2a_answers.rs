@@ -109,9 +109,7 @@ async fn a_message_has_its_id_its_session_as_context_and_its_payload_as_a_part()
         assert_eq!(deliver(&**adapter, &event).await, Verdict::Accepted);
     }
     let requests = server.log().requests;
-    let [rpc, rest] = &requests[..] else {
-        panic!()
-    };
+    let [rpc, rest] = &requests[..] else { panic!() };
     assert!(rpc.line.starts_with("POST /agent "), "{}", rpc.line);
     assert_eq!(rpc.headers["content-type"], "application/json");
     assert_eq!(rest.headers["content-type"], "application/a2a+json");
