@@ -151,6 +151,32 @@ require_browser() {
     fi
 }
 
+# The SDKs of tests/protocols, whose tests skip themselves without, into a folder that `make clean` removes.
+require_protocols() {
+    require_node
+    tools=${PROTOCOL_TOOLS:-target/protocol-tools}
+    mkdir -p "$tools"
+    if ! cmp -s tests/protocols/package-lock.json "$tools/installed.json"; then
+        cp tests/protocols/package.json tests/protocols/package-lock.json "$tools"
+        command -v npm >/dev/null || (install npm node npm npm) || :
+        say "installing the packages of tests/protocols into $tools"
+        if npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$tools" >&2; then
+            cp tests/protocols/package-lock.json "$tools/installed.json"
+        else
+            say "without cloudevents of npm: CloudEvents are not compared with it"
+        fi
+    fi
+    wanted=tests/protocols/requirements.txt
+    ! cmp -s "$wanted" "$tools/python/installed.txt" || return 0
+    if python3 -m venv "$tools/python" >&2 &&
+        "$tools/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted" >&2; then
+        cp "$wanted" "$tools/python/installed.txt"
+    else
+        rm -rf "$tools/python"
+        say "without cloudevents and a2a-sdk of PyPI: CloudEvents and A2A are not compared with them"
+    fi
+}
+
 # What scripts/check-deploy.sh uses, into a folder that `make clean` removes. It does without what cannot be had.
 require_deploy() {
     tools=${DEPLOY_TOOLS:-target/deploy-tools}

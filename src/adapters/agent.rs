@@ -1,8 +1,11 @@
-//! Sends events as frames to another agent, or to another Lanekeeper (C3, C9): docs/frames.md.
+//! Sends events to another agent, in one of two protocols: frames, which another Lanekeeper takes too (C3, C9,
+//! docs/frames.md), or A2A (`a2a`).
 //!
 //! What an event becomes is in its headers: `{"frame":"REQUEST"}`, or `RESPONSE` and `ERROR` with a `correlation_id`, or
 //! `ACK` with the ids in its payload; an EVENT otherwise. Several go in one BATCH. The answer is that to a batch of a
 //! webhook (`webhook/batch.rs`), or an ACK frame. An ACK needs no ACK: it is settled when it is taken.
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Server, Verdict};
@@ -11,9 +14,9 @@ use reqwest::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::settings;
 use super::webhook::settings::{Checked, Given, is_variable};
 use super::{Environment, SettingsError, Webhook};
+use super::{a2a, settings};
 
 const KIND: &str = "agent";
 /// Bytes of a token's name.
@@ -22,6 +25,8 @@ const LONGEST_PEER: usize = 100;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
+    #[serde(rename = "protocol")]
+    _protocol: Option<String>,
     url: String,
     /// The variable with the access token that the peer gave us.
     token_env: Option<String>,
@@ -30,6 +35,23 @@ struct Settings {
     peer: Option<String>,
     timeout_ms: Option<u64>,
     batch: Option<u64>,
+}
+
+/// Whether the agent is spoken to over A2A.
+fn is_a2a(given: &Value) -> Result<bool, SettingsError> {
+    match given.get("protocol").map(Value::as_str) {
+        None | Some(Some("frames")) => Ok(false),
+        Some(Some("a2a")) => Ok(true),
+        Some(_) => {
+            let reason = "it must be \"frames\" or \"a2a\"";
+            Err(SettingsError::invalid(KIND, "protocol", reason))
+        }
+    }
+}
+
+/// Whether a message is acknowledged by more than the answer to it.
+pub(super) fn awaits_completion(settings: &Value) -> bool {
+    matches!(is_a2a(settings), Ok(true)) && a2a::awaits_completion(settings)
 }
 
 fn read(given: &Value) -> Result<(Checked, Option<String>), SettingsError> {
@@ -62,7 +84,10 @@ fn read(given: &Value) -> Result<(Checked, Option<String>), SettingsError> {
 
 /// Judges settings without reading a secret.
 pub(super) fn check(settings: &Value) -> Result<(), SettingsError> {
-    read(settings).map(drop)
+    match is_a2a(settings)? {
+        true => a2a::check(settings),
+        false => read(settings).map(drop),
+    }
 }
 
 /// Builds the adapter of one subscription. Connects to nothing yet.
@@ -70,13 +95,22 @@ pub(super) fn build(
     subscription: &str,
     settings: &Value,
     environment: &Environment,
-) -> Result<Agent, SettingsError> {
+) -> Result<Arc<dyn Adapter>, SettingsError> {
+    if is_a2a(settings)? {
+        let bearer = |variable| bearer(subscription, variable, environment);
+        return Ok(Arc::new(a2a::build(
+            subscription,
+            settings,
+            environment,
+            bearer,
+        )?));
+    }
     let (checked, token_env) = read(settings)?;
     let authorization = token_env
         .map(|variable| bearer(subscription, variable, environment))
         .transpose()?;
     let post = Webhook::posting(KIND, subscription, checked, authorization, environment)?;
-    Ok(Agent { post })
+    Ok(Arc::new(Agent { post }))
 }
 
 fn bearer(
@@ -108,7 +142,7 @@ fn bearer(
 }
 
 /// Posts frames to one URL.
-pub(super) struct Agent {
+struct Agent {
     post: Webhook,
 }
 
@@ -213,6 +247,11 @@ mod tests {
                 "token_env",
             ),
             (json!({"url": url, "peer": ""}), "peer"),
+            (json!({"url": url, "protocol": "acp"}), "protocol"),
+            (
+                json!({"url": url, "protocol": "a2a", "binding": "grpc"}),
+                "binding",
+            ),
             (json!({"url": url, "batch": 51}), "batch"),
             (json!({"url": "https://u:secret@bob.example/"}), "url"),
         ] {

@@ -11,13 +11,16 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use lanekeeper_core::adapter::Server;
+use lanekeeper_core::adapter::{Delivery, Server, Verdict};
 use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::observed::Cause;
-use reqwest::{Client, Response, redirect};
+use lanekeeper_core::trace::TraceContext;
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
+use super::descriptors;
 use super::target::{self, FilteringResolver};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,6 +111,63 @@ pub(super) fn cause(error: &reqwest::Error) -> Option<Cause> {
         };
     }
     error.is_connect().then_some(Cause::Unreachable)
+}
+
+/// Sends a request, and waits for the head of its answer until the deadline, which is that long after the delivery began.
+/// What is observed is noted with this delivery.
+///
+/// # Errors
+/// What it means where there is no answer.
+pub(super) async fn send(
+    request: RequestBuilder,
+    delivery: &Delivery<'_>,
+    url: &Url,
+    (deadline, within): (Instant, Duration),
+) -> Result<Response, Verdict> {
+    match timeout_at(deadline, request.send()).await {
+        Ok(Ok(response)) => {
+            delivery.answered(response.status().as_u16());
+            Ok(response)
+        }
+        Ok(Err(error)) => {
+            if let Some(cause) = cause(&error) {
+                delivery.failed_by(cause);
+            }
+            let error = error.without_url();
+            let reason = format!("no answer from {}: {}", origin(url), causes(&error));
+            Err(descriptors::unsent(&error, reason))
+        }
+        Err(_) => {
+            delivery.failed_by(Cause::Timeout);
+            let reason = format!("no answer from {} within {within:?}", origin(url));
+            Err(Verdict::retry(reason))
+        }
+    }
+}
+
+/// Sets the trace context of an attempt, or the one that the producer stored with the event.
+pub(super) fn trace(delivery: &Delivery<'_>, headers: &mut HeaderMap) {
+    let stored;
+    let trace = match delivery.trace {
+        Some(trace) => trace,
+        None => {
+            stored = TraceContext::of_event(delivery.event.headers.as_deref());
+            &stored
+        }
+    };
+    // What a producer stored may be no header: the delivery does without it then.
+    let value = |text: &Option<String>| HeaderValue::from_str(text.as_deref()?).ok();
+    if let Some(parent) = value(&trace.traceparent) {
+        headers.insert("traceparent", parent);
+        if let Some(state) = value(&trace.tracestate) {
+            headers.insert("tracestate", state);
+        }
+    }
+}
+
+/// All that may be told of a URL: its path and query are often credentials.
+pub(super) fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
 }
 
 /// The host and the port of a URL, for spans.

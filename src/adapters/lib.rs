@@ -6,6 +6,7 @@
 //! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same
 //! conformance suite (`tests/it/conformance`).
 
+mod a2a;
 mod agent;
 mod chat;
 pub mod descriptors;
@@ -30,10 +31,13 @@ mod telegram;
 mod tmux;
 mod webhook;
 
+pub use a2a::PushKey;
 pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
-pub use registry::{KINDS, acknowledges, check, is_of_host, platform_rates, shows_progress};
+pub use registry::{
+    KINDS, acknowledges, awaits_completion, check, is_of_host, platform_rates, shows_progress,
+};
 pub use reload::build;
 pub use settings::SettingsError;
 pub use signature::{KeyError, RandomError, Signer};

@@ -31,7 +31,7 @@ pub(super) fn build_once(
     environment: &Environment,
 ) -> Result<Arc<dyn Adapter>, SettingsError> {
     Ok(match kind {
-        "agent" => Arc::new(agent::build(subscription, settings, environment)?),
+        "agent" => agent::build(subscription, settings, environment)?,
         "discord" => Arc::new(discord::build(subscription, settings, environment)?),
         "exec" => Arc::new(Exec::build(settings, environment)?),
         "redis_stream" => Arc::new(redis_stream::build(subscription, settings, environment)?),
@@ -58,6 +58,12 @@ pub fn is_of_host(kind: &str) -> bool {
 /// Whether the adapter's destinations can acknowledge in their answers.
 pub fn acknowledges(kind: &str) -> bool {
     matches!(kind, "agent" | "webhook")
+}
+
+/// Whether a subscription with these settings is only of use where acknowledgements are required: what its destination
+/// answers says that it has the event, and not that it has handled it.
+pub fn awaits_completion(kind: &str, settings: &Value) -> bool {
+    kind == "agent" && agent::awaits_completion(settings)
 }
 
 /// The platform's rate limits for a subscription, which all subscriptions with the same secret share. Empty if the
@@ -220,7 +226,8 @@ mod tests {
                 json!({"url": "https://example.com", "secretenv": "A"})
             ),
             "the webhook adapter has no setting `secretenv` (did you mean `secret_env`?); \
-             known settings: url, secret_env, timeout_ms, batch"
+             known settings: url, secret_env, \
+             timeout_ms, batch, format, content_mode, source"
         );
         assert!(refusal("stdout", json!({"zzz": 1})).contains("no setting `zzz`; known settings"));
     }

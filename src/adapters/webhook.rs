@@ -5,26 +5,27 @@
 //! certificates (or `SSL_CERT_FILE`, `SSL_CERT_DIR`). Paths and queries of webhook URLs are often
 //! credentials, so errors name the origin only.
 
-mod answer;
+pub(crate) mod answer;
 mod batch;
+mod cloudevents;
+mod format;
 pub(crate) mod settings;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Server, Verdict};
-use lanekeeper_core::observed::Cause;
-use lanekeeper_core::trace::TraceContext;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response};
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use url::Url;
 
+use self::format::Format;
 use self::settings::Checked;
 use super::signature::Signer;
-use super::{Environment, SettingsError, descriptors, envelope, http};
+use super::{Environment, SettingsError, http};
 
 const KIND: &str = "webhook";
 
@@ -40,6 +41,7 @@ pub struct Webhook {
     timeout: Duration,
     /// Events in one request.
     batch: usize,
+    format: Format,
     /// The header of that name, with a secret.
     authorization: Option<HeaderValue>,
 }
@@ -71,6 +73,7 @@ impl Webhook {
             secret_env,
             timeout,
             batch,
+            format,
         }: Checked,
         authorization: Option<HeaderValue>,
         environment: &Environment,
@@ -92,6 +95,7 @@ impl Webhook {
             signer,
             timeout,
             batch,
+            format,
             authorization,
         })
     }
@@ -106,12 +110,10 @@ impl Webhook {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         let mut set = |name: &'static str, value: &str| {
-            // Only a producer's trace context can fail here; the delivery does without it then.
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
         };
-        set("content-type", "application/json");
         set("lanekeeper-session", &session);
         set("lanekeeper-seq", &event.seq.to_string());
         set("lanekeeper-attempt", &delivery.attempt.to_string());
@@ -123,25 +125,13 @@ impl Webhook {
         }
         set("webhook-id", id);
         set("webhook-timestamp", &timestamp.to_string());
-        let stored;
-        let trace = match delivery.trace {
-            Some(trace) => trace,
-            None => {
-                stored = TraceContext::of_event(event.headers.as_deref());
-                &stored
-            }
-        };
-        if let Some(parent) = &trace.traceparent {
-            set("traceparent", parent);
-            if let Some(state) = &trace.tracestate {
-                set("tracestate", state);
-            }
-        }
+        http::trace(delivery, &mut headers);
+        self.format.label(delivery, &mut headers);
         headers
     }
 
     fn origin(&self) -> String {
-        self.url.origin().ascii_serialization()
+        http::origin(&self.url)
     }
 }
 
@@ -189,7 +179,7 @@ impl Webhook {
     /// Delivers one event, and also returns the status of the answer.
     pub async fn post(&self, delivery: &Delivery<'_>) -> Attempt {
         let deadline = Instant::now() + self.timeout;
-        let body = envelope::body(delivery);
+        let body = self.format.body(delivery);
         let headers = self.headers(delivery, &delivery.event.message_id.to_string(), &body);
         let response = match self.request(delivery, headers, body, deadline).await {
             Ok(response) => response,
@@ -217,31 +207,11 @@ impl Webhook {
             .post(self.url.clone())
             .headers(headers)
             .body(body);
-        match timeout_at(deadline, request.send()).await {
-            Ok(Ok(response)) => {
-                delivery.answered(response.status().as_u16());
-                Ok(response)
-            }
-            Ok(Err(error)) => {
-                if let Some(cause) = http::cause(&error) {
-                    delivery.failed_by(cause);
-                }
-                let error = error.without_url();
-                let causes = http::causes(&error);
-                let reason = format!("no answer from {}: {causes}", self.origin());
-                Err(descriptors::unsent(&error, reason))
-            }
-            Err(_) => {
-                delivery.failed_by(Cause::Timeout);
-                let (origin, timeout) = (self.origin(), self.timeout);
-                let reason = format!("no answer from {origin} within {timeout:?}");
-                Err(Verdict::retry(reason))
-            }
-        }
+        http::send(request, delivery, &self.url, (deadline, self.timeout)).await
     }
 }
 
-fn signer(
+pub(crate) fn signer(
     subscription: &str,
     variable: String,
     environment: &Environment,

@@ -226,6 +226,10 @@ impl Serving {
         let desk = Arc::new(desk);
         let mut router = http::health::router(worker.probe())
             .merge(http::events::router(Arc::clone(&desk)))
+            .merge(http::a2a::router(
+                Arc::clone(&desk),
+                Environment::of_process(false),
+            ))
             .merge(http::acks::router(Arc::clone(&desk)))
             .merge(http::agents::router(Arc::clone(&desk)))
             .merge(http::documents::router(Arc::clone(&desk)))

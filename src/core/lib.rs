@@ -1,9 +1,11 @@
 //! What all parts speak of: events, deliveries and verdicts, rates, the subscription model. No I/O, but for
 //! reading a small file safely.
 
+pub mod a2a;
 pub mod adapter;
 pub mod bounded_file;
 pub mod bucket;
+pub mod cloudevent;
 pub mod error;
 pub mod event;
 pub mod fleet;

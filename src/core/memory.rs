@@ -44,6 +44,17 @@ pub trait Memory: Send + Sync + 'static {
     /// # Errors
     /// Whether it is forgotten is not known.
     async fn forget(&self, name: MessageName<'_>, part: i32) -> Result<(), MemoryError>;
+
+    /// Which of these events of a session a subscription has given up: it passed them without an acknowledgement.
+    ///
+    /// # Errors
+    /// Nothing is known then: the adapter sends nothing.
+    async fn given_up(
+        &self,
+        subscription: &str,
+        session: &str,
+        seqs: &[i64],
+    ) -> Result<Vec<i64>, MemoryError>;
 }
 
 /// The memory cannot be reached. Time may mend it.
@@ -98,5 +109,10 @@ impl Memory for ProcessMemory {
     async fn forget(&self, name: MessageName<'_>, part: i32) -> Result<(), MemoryError> {
         self.with(name, |parts| parts.remove(&part));
         Ok(())
+    }
+
+    async fn given_up(&self, _: &str, _: &str, _: &[i64]) -> Result<Vec<i64>, MemoryError> {
+        // It knows of no outcomes: what it was told to remember counts as wanted.
+        Ok(Vec::new())
     }
 }

@@ -22,7 +22,7 @@ use super::problem_type;
 mod tests;
 
 /// Events in one request.
-const MOST_EVENTS: usize = 1_000;
+pub(super) const MOST_EVENTS: usize = 1_000;
 
 /// A body that was read.
 pub struct Body<'a> {

@@ -29,9 +29,11 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 mod prefer;
+mod sent;
 
+use self::sent::Sent;
 use super::access::{Access, Peer};
-use super::body::Body;
+use super::cloudevents::Mode;
 use super::places::{Place, Places, Room};
 use super::problem::Problem;
 use super::problem_type;
@@ -220,6 +222,7 @@ async fn append(
         .access
         .judge_session(&headers, peer, Scope::Produce, &stream, &session);
     let grant = judged.await?;
+    let cloudevents = Mode::of(&headers)?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls an event by name is no other's.
@@ -232,11 +235,11 @@ async fn append(
         let append = Append {
             stream: &stream,
             session: &session,
-            trace: trace.as_ref(),
             producer: producer.as_deref(),
             awaits_response: wait.is_some(),
         };
-        append.body(&to, &bytes).await
+        let sent = Sent::read(cloudevents, &headers, &bytes, &session, trace.as_ref())?;
+        append.all(&to, &sent).await
     });
     let (enqueued, is_array) = appending.await.unwrap_or_else(|_| Err(Problem::failed()))?;
     let events = enqueued.len();
@@ -254,22 +257,24 @@ async fn append(
 struct Append<'a> {
     stream: &'a str,
     session: &'a str,
-    trace: Option<&'a TraceContext>,
     producer: Option<&'a str>,
     /// The client waits for the answer to the event, which is a request to another agent.
     awaits_response: bool,
 }
 
 impl Append<'_> {
-    /// Appends the events of a body; returns whether it was an array, too.
-    async fn body(&self, desk: &Desk, body: &[u8]) -> Result<(Vec<Enqueued>, bool), Problem> {
+    /// Appends the events of a request; returns whether they were an array, too.
+    async fn all(&self, desk: &Desk, sent: &Sent<'_>) -> Result<(Vec<Enqueued>, bool), Problem> {
         let stream = self.stream;
-        let body = Body::read(body, self.session, self.trace)?;
-        let mut events = body.events(self.session);
+        let mut events = sent.events(self.session);
+        if events.is_empty() {
+            // A batch of CloudEvents may be empty.
+            return Ok((Vec::new(), true));
+        }
         for event in &mut events {
             event.producer = self.producer;
         }
-        let awaits = self.awaits_response && !body.is_array;
+        let awaits = self.awaits_response && !sent.is_array();
         if awaits {
             // Before it can be answered.
             let request_id = *events[0].message_id.get_or_insert_with(Uuid::now_v7);
@@ -285,7 +290,7 @@ impl Append<'_> {
             desk.serving
                 .appended(stream, events.count() as u64, duplicate);
         }
-        Ok((enqueued, body.is_array))
+        Ok((enqueued, sent.is_array()))
     }
 }
 

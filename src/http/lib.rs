@@ -3,11 +3,13 @@
 //! Probes and metrics need no access token; `/v1` needs one (`access`). Errors are
 //! problem documents (`problem`).
 
+pub mod a2a;
 pub mod access;
 pub mod acks;
 pub mod agents;
 mod answer;
 mod body;
+mod cloudevents;
 pub mod config;
 pub mod connections;
 pub mod documents;

@@ -49,7 +49,8 @@ problem_types! {
     /// The document is not at the version that `If-Match` names, or is there although `If-None-Match: *` says that it must
     /// not be. Nothing was changed; `version` is the one that there is, 0 where there is none.
     VERSION_CONFLICT = "version_conflict", PRECONDITION_FAILED;
-    /// A patch of a document that is no `application/merge-patch+json`. Nothing was changed.
+    /// A patch of a document that is no `application/merge-patch+json`, or CloudEvents in another format than JSON. Nothing
+    /// was changed.
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE;
     /// The body is larger than `http.max_body_bytes`, or a payload larger than its stream's `max_payload_bytes`.
     PAYLOAD_TOO_LARGE = "payload_too_large", PAYLOAD_TOO_LARGE;

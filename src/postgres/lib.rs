@@ -3,6 +3,7 @@
 //! `engine` and `cli` call these functions; they know tables and statements by name only. Errors
 //! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
 
+pub mod a2a;
 pub mod append;
 pub mod appender;
 pub mod archive;

@@ -7,6 +7,7 @@ use super::StoreError;
 
 const RECALL: &str = include_str!("sql/sent_message_recall.sql");
 const REMEMBER: &str = include_str!("sql/sent_message_remember.sql");
+const GIVEN_UP: &str = include_str!("sql/sent_message_given_up.sql");
 const FORGET: &str = include_str!("sql/sent_message_forget.sql");
 
 /// The parts that were sent, with what the platform calls them.
@@ -73,4 +74,21 @@ pub async fn forget(
         .await
         .map(drop)
         .map_err(StoreError::on("forgetting a message that is gone"))
+}
+
+/// Which of these events of a session a subscription has passed with an outcome.
+///
+/// # Errors
+/// Where it cannot be read.
+pub async fn given_up(
+    client: &impl GenericClient,
+    subscription: &str,
+    session: &str,
+    seqs: &[i64],
+) -> Result<Vec<i64>, StoreError> {
+    let rows = client
+        .query(GIVEN_UP, &[&subscription, &session, &seqs])
+        .await
+        .map_err(StoreError::on("reading which messages were given up"))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }

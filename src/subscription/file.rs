@@ -254,6 +254,15 @@ impl<'t> Reader<'t> {
         let settings = adapter
             .as_deref()
             .map(|adapter| settings::read(adapter, timeout, &mut section));
+        let awaits_completion = adapter
+            .as_deref()
+            .zip(settings.as_ref())
+            .is_some_and(|(kind, settings)| lanekeeper_adapters::awaits_completion(kind, settings));
+        if awaits_completion && ack != Some(Acknowledge::Required) {
+            section.refuse_whole(
+                "acknowledge_on = \"completed\" needs ack = \"required\": the end of the agent's task is the acknowledgement",
+            );
+        }
         self.problems.append(&mut section.problems);
         Some(SubscriptionSection {
             name: name.to_owned(),

@@ -24,7 +24,7 @@ use crate::{excerpt, http, retry_after};
 
 /// What of the body is kept for the error text.
 const KEPT_BYTES: usize = 4 * 1024;
-pub(super) const QUOTED_CHARS: usize = 300;
+pub(crate) const QUOTED_CHARS: usize = 300;
 
 /// Judges the response of `url`, taking no longer than `deadline`.
 pub(super) async fn judge(
@@ -54,7 +54,7 @@ fn acknowledges(body: &[u8]) -> bool {
 }
 
 /// Servers like to repeat the address they were asked for, and its query may be a credential.
-pub(super) fn without_query(body: Vec<u8>, url: &Url) -> Vec<u8> {
+pub(crate) fn without_query(body: Vec<u8>, url: &Url) -> Vec<u8> {
     match url.query().filter(|query| !query.is_empty()) {
         Some(query) => String::from_utf8_lossy(&body)
             .replace(query, "…")
@@ -63,7 +63,7 @@ pub(super) fn without_query(body: Vec<u8>, url: &Url) -> Vec<u8> {
     }
 }
 
-pub(super) fn verdict(status: StatusCode, pause: Option<Duration>, answer: String) -> Verdict {
+pub(crate) fn verdict(status: StatusCode, pause: Option<Duration>, answer: String) -> Verdict {
     match (status.as_u16(), pause) {
         (200..=299, _) => Verdict::Accepted,
         (429 | 503, Some(after)) => Verdict::Throttled {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Webhook, answer};
-use crate::{envelope, excerpt, http, retry_after};
+use crate::{excerpt, http, retry_after};
 
 /// The answer's longest body: the ids of a full batch take 2 KB.
 const MOST_BYTES: usize = 64 * 1024;
@@ -26,7 +26,7 @@ const MOST_BYTES: usize = 64 * 1024;
 impl Webhook {
     /// Delivers several events in one request, whose signature is over all of it.
     pub(super) async fn post_batch(&self, deliveries: &[Delivery<'_>]) -> BatchVerdict {
-        self.exchange(deliveries, envelope::batch_body(deliveries))
+        self.exchange(deliveries, self.format.batch_body(deliveries))
             .await
     }
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::{Host, Url};
 
+use super::format::{self, Format, Mode};
 use crate::settings::{self, SettingsError};
 use crate::signature;
 
@@ -23,6 +24,9 @@ pub(super) struct Settings {
     secret_env: Option<String>,
     timeout_ms: Option<u64>,
     batch: Option<u64>,
+    format: Option<String>,
+    content_mode: Option<String>,
+    source: Option<String>,
 }
 
 /// What of its settings an adapter shares that posts to a URL.
@@ -39,37 +43,45 @@ pub(crate) struct Checked {
     pub(super) secret_env: Option<String>,
     pub(super) timeout: Duration,
     pub(super) batch: usize,
+    pub(super) format: Format,
 }
 
 impl Checked {
     pub(super) fn read(given: &Value) -> Result<Self, SettingsError> {
         let given: Settings = settings::parse(super::KIND, given)?;
-        let given = Given {
+        let format = format::read(
+            given.format.as_deref(),
+            given.content_mode.as_deref(),
+            given.source,
+        )?;
+        let mut batch = given.batch;
+        match &format {
+            Format::CloudEvents {
+                mode: Mode::Batched,
+                ..
+            } => {
+                batch = batch.or(Some(u64::try_from(MOST_EVENTS).unwrap_or(u64::MAX)));
+            }
+            Format::CloudEvents { .. } if batch.is_some_and(|batch| batch > 1) => {
+                let reason =
+                    "several CloudEvents go in one request only with content_mode = \"batched\"";
+                return Err(SettingsError::invalid(super::KIND, "batch", reason));
+            }
+            _ => {}
+        }
+        let posting = Given {
             url: given.url,
             secret_env: given.secret_env,
             timeout_ms: given.timeout_ms,
-            batch: given.batch,
+            batch,
         };
-        Self::judge(super::KIND, given)
+        let checked = Self::judge(super::KIND, posting)?;
+        Ok(Self { format, ..checked })
     }
 
     /// Judges the settings of this kind of adapter.
     pub(crate) fn judge(kind: &'static str, given: Given) -> Result<Self, SettingsError> {
-        let refused = |reason: &str| SettingsError::invalid(kind, "url", reason);
-        if let Some(meant) = without_scheme(&given.url) {
-            let reason = format!("it does not begin with http:// or https://; write {meant}");
-            return Err(refused(&reason));
-        }
-        // The parser's own error would do too, but for repeating the URL.
-        let url = Url::parse(&given.url).map_err(|error| refused(&error.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(refused("only http and https are spoken"));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(refused(
-                "it carries credentials, which would enter the database; sign with secret_env",
-            ));
-        }
+        let url = read_url(kind, "url", &given.url)?;
         if given
             .secret_env
             .as_deref()
@@ -84,8 +96,29 @@ impl Checked {
             secret_env: given.secret_env,
             timeout: settings::timeout(kind, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
             batch: settings::batch(kind, given.batch, MOST_EVENTS)?,
+            format: Format::Own,
         })
     }
+}
+
+/// Judges a URL that requests go to.
+pub(crate) fn read_url(kind: &'static str, key: &str, given: &str) -> Result<Url, SettingsError> {
+    let refused = |reason: &str| SettingsError::invalid(kind, key, reason);
+    if let Some(meant) = without_scheme(given) {
+        let reason = format!("it does not begin with http:// or https://; write {meant}");
+        return Err(refused(&reason));
+    }
+    // The parser's own error would do too, but for repeating the URL.
+    let url = Url::parse(given).map_err(|error| refused(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refused("only http and https are spoken"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refused(
+            "it carries credentials, which would enter the database; sign with secret_env",
+        ));
+    }
+    Ok(url)
 }
 
 /// How a URL begins that was written without its scheme, such as `localhost:9000/hooks`; its path may be a secret.
@@ -163,6 +196,53 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn formats_that_do_not_fit_are_refused() {
+        let of = |more: Value| {
+            let mut settings = json!({"url": "http://a.example/"});
+            for (key, value) in more.as_object().unwrap() {
+                settings[key] = value.clone();
+            }
+            settings
+        };
+        for (more, key) in [
+            (json!({"format": "xml"}), "format"),
+            (json!({"content_mode": "binary"}), "content_mode"),
+            (json!({"format": "lanekeeper", "source": "/a"}), "source"),
+            (
+                json!({"format": "cloudevents", "content_mode": "stream"}),
+                "content_mode",
+            ),
+            (json!({"format": "cloudevents", "source": "a b"}), "source"),
+            (json!({"format": "cloudevents", "source": ""}), "source"),
+            (json!({"format": "cloudevents", "batch": 2}), "batch"),
+            (
+                json!({"format": "cloudevents", "content_mode": "binary", "batch": 2}),
+                "batch",
+            ),
+            (
+                json!({"format": "cloudevents", "content_mode": "batched", "batch": 51}),
+                "batch",
+            ),
+        ] {
+            let error = refusal(of(more));
+            assert!(error.contains(&format!("`{key}`")), "{error}");
+        }
+        let batch = |more| {
+            Checked::read(&of(more))
+                .unwrap_or_else(|error| panic!("{error}"))
+                .batch
+        };
+        assert_eq!(
+            batch(json!({"format": "cloudevents", "content_mode": "batched"})),
+            50
+        );
+        assert_eq!(
+            batch(json!({"format": "cloudevents", "source": "https://a.example/"})),
+            1
+        );
     }
 
     #[test]

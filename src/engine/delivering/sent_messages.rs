@@ -71,4 +71,15 @@ impl Memory for SentMessages {
             .await
             .map_err(failed)
     }
+    async fn given_up(
+        &self,
+        subscription: &str,
+        session: &str,
+        seqs: &[i64],
+    ) -> Result<Vec<i64>, MemoryError> {
+        let client = self.client().await?;
+        sent_message::given_up(&**client, subscription, session, seqs)
+            .await
+            .map_err(failed)
+    }
 }

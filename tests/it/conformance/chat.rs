@@ -312,6 +312,16 @@ impl Memory for Forgetful {
         self.reach(&self.no_writing)?;
         self.inner.forget(name, part).await
     }
+
+    async fn given_up(
+        &self,
+        subscription: &str,
+        session: &str,
+        seqs: &[i64],
+    ) -> Result<Vec<i64>, MemoryError> {
+        self.reach(&self.no_reading)?;
+        self.inner.given_up(subscription, session, seqs).await
+    }
 }
 
 pub(crate) async fn without_its_memory_it_sends_nothing_and_nothing_twice<D: Messenger>() {

@@ -1,0 +1,357 @@
+//! `/v1/a2a/{subscription}/{message_id}`: an agent tells what becomes of the task that a message became (docs/a2a.md).
+//!
+//! The agent shows the token that it got with that very message. The token acknowledges that message for that subscription,
+//! and is good for nothing else. What the agent tells is believed as its answers are: a completed task acknowledges the
+//! message, unless it is another task than the message is known to have become. Anything else it tells changes nothing; the
+//! adapter asks again when the acknowledgement is late.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use axum::routing::post;
+use deadpool_postgres::Object;
+use lanekeeper_adapters::{Environment, PushKey};
+use lanekeeper_core::a2a::{KEY, MessageTask, PLACE, TaskState};
+use lanekeeper_core::memory::MessageName;
+use lanekeeper_postgres::sent::{self, Acked};
+use lanekeeper_postgres::{StoreError, a2a, sent_message};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::events::{Desk, json};
+use super::problem::Problem;
+use super::problem_type;
+
+const PATH: &str = "/v1/a2a/{subscription}/{message_id}";
+/// For Postgres to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// How long a subscription's key is cached, or that there is none.
+const BELIEVED_FOR: Duration = Duration::from_secs(2);
+/// Subscriptions of which that is cached. When there are more, the whole cache is emptied.
+const REMEMBERED: usize = 1_024;
+
+type Keys = HashMap<String, (Instant, Option<Arc<PushKey>>)>;
+
+/// Receives notifications.
+struct Inbox {
+    desk: Arc<Desk>,
+    environment: Environment,
+    keys: Mutex<Keys>,
+}
+
+/// The routes. Secrets are looked up in `environment`.
+pub fn router(desk: Arc<Desk>, environment: Environment) -> Router {
+    let inbox = Inbox {
+        desk,
+        environment,
+        keys: Mutex::default(),
+    };
+    Router::new()
+        .route(PATH, post(receive))
+        .method_not_allowed_fallback(not_so)
+        .with_state(Arc::new(inbox))
+}
+
+async fn not_so() -> Problem {
+    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
+}
+
+/// What a notification tells, as far as it matters.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Notification {
+    task: Option<Task>,
+    status_update: Option<StatusUpdate>,
+    message: Option<Message>,
+    artifact_update: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(rename = "messageId")]
+    _message_id: String,
+}
+
+#[derive(Deserialize)]
+struct Task {
+    id: String,
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusUpdate {
+    task_id: String,
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    state: TaskState,
+}
+
+/// What it means.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// The task with this id is complete; without one, the message was answered directly.
+    Complete(Option<String>),
+    Nothing,
+}
+
+impl Told {
+    fn read(body: &[u8]) -> Result<Self, Problem> {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            let error = Problem::excerpt(&error.to_string());
+            let detail =
+                format!("the notification is not what is expected ({error}): nothing was done");
+            Problem::new(problem_type::INVALID, detail)
+                .hint("send a StreamResponse of A2A 1.0: an object with task, statusUpdate, artifactUpdate or message")
+        };
+        // By itself serde takes an array of the fields too.
+        if !body.trim_ascii_start().starts_with(b"{") {
+            return Err(unreadable(&"it is not an object"));
+        }
+        let told: Notification =
+            serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
+        let (id, state) = match (
+            told.task,
+            told.status_update,
+            told.message,
+            told.artifact_update,
+        ) {
+            (Some(task), None, None, None) => (Some(task.id), task.status.state),
+            (None, Some(update), None, None) => (Some(update.task_id), update.status.state),
+            (None, None, Some(_), None) => (None, TaskState::Completed),
+            (None, None, None, Some(_)) => return Ok(Self::Nothing),
+            _ => return Err(unreadable(&"it has not exactly one of its members")),
+        };
+        Ok(if state == TaskState::Completed {
+            Self::Complete(id)
+        } else {
+            Self::Nothing
+        })
+    }
+}
+
+async fn receive(
+    State(inbox): State<Arc<Inbox>>,
+    path: Result<Path<(String, Uuid)>, PathRejection>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<Response, Problem> {
+    let Path((subscription, message_id)) = path.map_err(|_| refused())?;
+    let place = inbox.desk.request()?;
+    let key = inbox.key(&subscription).await?;
+    let token = token(&headers).unwrap_or_default();
+    if !key.is_some_and(|key| key.verifies(message_id, token)) {
+        return Err(refused());
+    }
+    let body = inbox.desk.body_of_append(None, body).await?;
+    // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
+    let taking = tokio::spawn(async move {
+        let _held = (place, body.room);
+        match Told::read(&body.bytes)? {
+            Told::Nothing => Ok(None),
+            Told::Complete(task_id) => inbox
+                .acknowledge(&subscription, message_id, task_id)
+                .await
+                .map(Some),
+        }
+    });
+    let acked = taking.await.unwrap_or_else(|_| Err(Problem::failed()))?;
+    let result = acked.map_or("noted", Acked::as_str);
+    let answer = json!({"message_id": message_id, "result": result});
+    Ok(json(StatusCode::OK, answer.to_string().into_bytes()))
+}
+
+fn refused() -> Problem {
+    let detail = "the notification does not show the token of a message that was sent over A2A: nothing was done";
+    Problem::unauthorized(detail)
+}
+
+/// What a notification shows: the credentials that it was given, or the older token.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let authorization = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let bearer = authorization.and_then(|given| {
+        let (scheme, token) = given.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    bearer.or_else(|| headers.get("x-a2a-notification-token")?.to_str().ok())
+}
+
+impl Inbox {
+    /// By what notifications to a subscription are known; `None`: it takes none.
+    async fn key(&self, subscription: &str) -> Result<Option<Arc<PushKey>>, Problem> {
+        if let Some((at, key)) = self.keys().get(subscription)
+            && at.elapsed() < BELIEVED_FOR
+        {
+            return Ok(key.clone());
+        }
+        let settings = self
+            .ask(async |client| a2a::settings(client, subscription).await)
+            .await?;
+        let key = match settings {
+            None => None,
+            Some(settings) => {
+                let (name, environment) = (subscription.to_owned(), self.environment.clone());
+                // A secret may stand in a file.
+                let reading = tokio::task::spawn_blocking(move || {
+                    PushKey::of(&name, &settings, &environment)
+                });
+                match reading.await {
+                    Ok(Ok(key)) => key.map(Arc::new),
+                    Ok(Err(error)) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(
+                            subscription,
+                            error,
+                            "an agent's notifications cannot be checked, and are refused"
+                        );
+                        None
+                    }
+                    Err(_) => return Err(Problem::failed()),
+                }
+            }
+        };
+        let mut keys = self.keys();
+        if keys.len() >= REMEMBERED {
+            keys.clear();
+        }
+        keys.insert(subscription.to_owned(), (Instant::now(), key.clone()));
+        Ok(key)
+    }
+
+    fn keys(&self) -> std::sync::MutexGuard<'_, Keys> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn acknowledge(
+        &self,
+        subscription: &str,
+        message_id: Uuid,
+        task_id: Option<String>,
+    ) -> Result<Acked, Problem> {
+        let message = self
+            .ask(async |client| a2a::message(client, message_id, subscription).await)
+            .await?;
+        let Some(message) = message else {
+            return Ok(Acked::Unknown);
+        };
+        let known = message.task.as_ref().map(|task| &task.task_id);
+        if known.is_some_and(|known| task_id.as_ref().is_some_and(|told| told != known)) {
+            let detail =
+                "the notification is about another task than the message became: nothing was done";
+            return Err(Problem::new(problem_type::INVALID, detail));
+        }
+        self.ask(async |client| {
+            let acked = sent::ack_many(client, &[message_id], Some(subscription), None).await?;
+            if message.task.is_some() {
+                let name = MessageName {
+                    subscription,
+                    session: &message.session,
+                    place: PLACE,
+                    key: KEY,
+                };
+                sent_message::forget(client, name, MessageTask::part(message.seq)).await?;
+            }
+            Ok(acked.first().map_or(Acked::Unknown, |(_, acked)| *acked))
+        })
+        .await
+    }
+
+    /// Asks Postgres. A connection that does not answer in time does not go back to the pool.
+    async fn ask<T>(
+        &self,
+        question: impl AsyncFnOnce(&tokio_postgres::Client) -> Result<T, StoreError>,
+    ) -> Result<T, Problem> {
+        let client = self.desk.pool.get().await.map_err(|_| Problem::busy())?;
+        match timeout(ANSWER_WITHIN, question(&client)).await {
+            Ok(answer) => answer.map_err(|error| Problem::of_statement(&error)),
+            Err(_) => {
+                drop(Object::take(client));
+                Err(Problem::away())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(body: &str) -> Option<Told> {
+        Told::read(body.as_bytes()).ok()
+    }
+
+    #[test]
+    fn only_a_completed_task_or_a_message_acknowledges() {
+        let complete = |id: &str| Some(Told::Complete(Some(id.to_owned())));
+        let task = |state: &str| {
+            format!(r#"{{"task":{{"id":"a","status":{{"state":"{state}"}},"artifacts":[{{}}]}}}}"#)
+        };
+        assert_eq!(told(&task("TASK_STATE_COMPLETED")), complete("a"));
+        for state in [
+            "TASK_STATE_WORKING",
+            "TASK_STATE_FAILED",
+            "TASK_STATE_CANCELED",
+            "completed",
+            "",
+        ] {
+            assert_eq!(told(&task(state)), Some(Told::Nothing), "{state}");
+        }
+        let update = r#"{"statusUpdate":{"taskId":"b","contextId":"s","status":{"state":"TASK_STATE_COMPLETED"}}}"#;
+        assert_eq!(told(update), complete("b"));
+        assert_eq!(
+            told(r#"{"artifactUpdate":{"taskId":"b"}}"#),
+            Some(Told::Nothing)
+        );
+        assert_eq!(
+            told(r#"{"message":{"messageId":"m"}}"#),
+            Some(Told::Complete(None))
+        );
+    }
+
+    #[test]
+    fn what_is_no_notification_is_refused() {
+        let deep = format!(
+            r#"{{"message":{}{}}}"#,
+            "[".repeat(10_000),
+            "]".repeat(10_000)
+        );
+        for body in [
+            "",
+            "{}",
+            "[]",
+            "[null,null,null,null]",
+            "5",
+            r#"{"task":{}}"#,
+            r#"{"task":5}"#,
+            &deep,
+            r#"{"message":{},"artifactUpdate":{}}"#,
+        ] {
+            assert_eq!(told(body), None, "{}", &body[..body.len().min(40)]);
+        }
+    }
+
+    #[test]
+    fn the_token_is_the_bearer_or_that_of_the_older_header() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(token(&headers), None);
+        headers.insert("x-a2a-notification-token", "old".parse().unwrap());
+        assert_eq!(token(&headers), Some("old"));
+        headers.insert(header::AUTHORIZATION, "bearer new".parse().unwrap());
+        assert_eq!(token(&headers), Some("new"));
+    }
+}

@@ -1,0 +1,9 @@
+//! Protocols of others: CloudEvents 1.0 and A2A 1.0, with their SDKs where scripts/install-requirements.sh has put them.
+
+mod a2a_agent;
+mod a2a_answers;
+mod a2a_push;
+mod a2a_strangers;
+mod cloudevents_in;
+mod cloudevents_out;
+mod sdk;
