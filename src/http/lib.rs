@@ -23,3 +23,4 @@ pub mod problem;
 pub mod problem_type;
 pub mod sessions;
 mod socket;
+pub mod sources;

@@ -11,6 +11,7 @@ use lanekeeper_core::toml_file::nearest;
 use serde::Serialize;
 
 use super::contradiction::contradictions;
+use super::source;
 use super::file::{
     PendingSection, RetrySection, StreamSection, SubscriptionFile, SubscriptionSection,
 };
@@ -69,6 +70,7 @@ impl SubscriptionFile {
                 plan.unlisted.push(name.clone());
             }
         }
+        source::plan(self, &current.sources, prune, &mut plan);
         refused(contradictions(&plan, current, self))?;
         Ok(plan)
     }
@@ -268,7 +270,7 @@ fn same_routes(section: &SubscriptionSection, before: &Definition) -> Result<(),
     Err(("host_bound", reason))
 }
 
-fn step<D: Clone + Serialize>(name: &str, before: Option<&D>, definition: D) -> Step<D> {
+pub(super) fn step<D: Clone + Serialize>(name: &str, before: Option<&D>, definition: D) -> Step<D> {
     let fields = before
         .map(|before| differences(before, &definition))
         .unwrap_or_default();
