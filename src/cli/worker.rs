@@ -233,7 +233,10 @@ impl Serving {
             .merge(http::inbound::router(Arc::clone(&desk)))
             .merge(http::interrupts::router(Arc::clone(&desk)))
             .merge(http::sessions::router(Arc::clone(&desk)))
-            .merge(http::sources::router(Arc::clone(&desk), environment_of_sources))
+            .merge(http::sources::router(
+                Arc::clone(&desk),
+                environment_of_sources,
+            ))
             .merge(http::live::router(Arc::clone(&live)));
         if config.dashboard.mode != DashboardMode::Off {
             let pool = pool::build(

@@ -126,12 +126,14 @@ impl Desk {
         let mut room = self.places.body(Some(-i64::from(source_id)))?;
         let most = most.min(self.places.max_body_bytes());
         let reading = read_body(body, &mut room, most);
-        let bytes = in_time(self.body_within, reading).await.map_err(|problem| {
-            match problem.problem_type() == problem_type::PAYLOAD_TOO_LARGE {
-                true => problem.hint("send less at once, or raise max_bytes of the source"),
-                false => problem,
-            }
-        })?;
+        let bytes = in_time(self.body_within, reading)
+            .await
+            .map_err(
+                |problem| match problem.problem_type() == problem_type::PAYLOAD_TOO_LARGE {
+                    true => problem.hint("send less at once, or raise max_bytes of the source"),
+                    false => problem,
+                },
+            )?;
         Ok(HeldBody { bytes, room })
     }
 

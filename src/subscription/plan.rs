@@ -11,10 +11,10 @@ use lanekeeper_core::toml_file::nearest;
 use serde::Serialize;
 
 use super::contradiction::contradictions;
-use super::source;
 use super::file::{
     PendingSection, RetrySection, StreamSection, SubscriptionFile, SubscriptionSection,
 };
+use super::source;
 
 impl SubscriptionFile {
     /// Compares with what is in force; `prune` removes what the file does not name.

@@ -15,8 +15,7 @@ use super::section::Section;
 use super::value;
 
 /// A secret in the file would enter the database.
-const SECRET_ENV_EXAMPLE: &str =
-    "secrets never enter the database: put it into an environment variable of the worker and name that with secret_env";
+const SECRET_ENV_EXAMPLE: &str = "secrets never enter the database: put it into an environment variable of the worker and name that with secret_env";
 
 /// `[source.NAME]`.
 #[derive(Clone, Debug)]

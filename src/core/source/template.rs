@@ -160,7 +160,19 @@ mod tests {
     #[test]
     fn what_is_no_placeholder_is_refused() {
         let long = "x".repeat(1_001);
-        for bad in ["", "{", "}", "a}b", "{a}", "{/}", "{}", "{header:}", "{header:a b}", "{/a{/b}", &long] {
+        for bad in [
+            "",
+            "{",
+            "}",
+            "a}b",
+            "{a}",
+            "{/}",
+            "{}",
+            "{header:}",
+            "{header:a b}",
+            "{/a{/b}",
+            &long,
+        ] {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
     }

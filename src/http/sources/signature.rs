@@ -27,10 +27,7 @@ pub(super) enum Refused {
 
 /// What a source's requests are verified with. Several secrets hold while one is replaced.
 pub(super) enum Key {
-    Standard {
-        signer: Signer,
-        tolerance: Duration,
-    },
+    Standard { signer: Signer, tolerance: Duration },
     Github(Vec<Hmac<Sha256>>),
 }
 
@@ -192,16 +189,33 @@ mod tests {
         let mac = Hmac::<Sha256>::new_from_slice(GITHUB_SECRET.as_bytes()).unwrap();
         let tag = mac.chain_update(b"Hello, World!").finalize().into_bytes();
         let hex: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
-        let verify = |signature: &str, body: &[u8]| {
-            key.verify(&headers(&[(GITHUB, signature)]), body, 0)
-        };
+        let verify =
+            |signature: &str, body: &[u8]| key.verify(&headers(&[(GITHUB, signature)]), body, 0);
         let right = format!("sha256={hex}");
         assert_eq!(verify(&right, b"Hello, World!").as_ref(), Ok(&right));
         let large = format!("sha256={}", hex.to_uppercase());
-        assert_eq!(verify(&large, b"Hello, World!"), Ok(right.clone()), "one name");
+        assert_eq!(
+            verify(&large, b"Hello, World!"),
+            Ok(right.clone()),
+            "one name"
+        );
         assert_eq!(verify(&right, b"Hello, World?"), Err(Refused::Wrong));
-        for bad in ["sha256=", &hex, &right[..70], "sha1=aa", &right.replace('=', "=é")] {
-            assert_eq!(verify(bad, b"Hello, World!").unwrap_err(), if bad.is_ascii() { Refused::Wrong } else { Refused::Missing }, "{bad}");
+        for bad in [
+            "sha256=",
+            &hex,
+            &right[..70],
+            "sha1=aa",
+            &right.replace('=', "=é"),
+        ] {
+            assert_eq!(
+                verify(bad, b"Hello, World!").unwrap_err(),
+                if bad.is_ascii() {
+                    Refused::Wrong
+                } else {
+                    Refused::Missing
+                },
+                "{bad}"
+            );
         }
     }
 
