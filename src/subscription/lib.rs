@@ -8,6 +8,8 @@ mod plan;
 mod section;
 mod settings;
 mod source;
+mod source_plan;
+mod step;
 mod value;
 
 pub use file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};

@@ -1,21 +1,17 @@
-//! `[source.NAME]` of the file for `apply`, and the steps that bring the sources to what the file asks for.
-
-use std::collections::BTreeMap;
+//! `[source.NAME]` of the file for `apply`.
 
 use lanekeeper_core::source::{
     MAX_BYTES, Signature, SourceDefinition, TOLERANCE, Template, is_source_name,
 };
-use lanekeeper_core::subscription::{ChangeKind, Plan, Step, duration};
+use lanekeeper_core::subscription::duration;
 use lanekeeper_core::toml_file::Position;
 use toml::de::DeValue;
 
-use super::file::SubscriptionFile;
-use super::plan::step;
 use super::section::Section;
 use super::value;
 
 /// A secret in the file would enter the database.
-const SECRET_ENV_EXAMPLE: &str = "secrets never enter the database: put it into an environment variable of the worker and name that with secret_env";
+const SECRET_REFUSED: &str = "secrets never enter the database: put it into an environment variable of the worker and name that with secret_env";
 
 /// `[source.NAME]`.
 #[derive(Clone, Debug)]
@@ -52,7 +48,7 @@ pub(super) fn read(name: &str, section: &mut Section<'_>) -> Option<SourceSectio
     let max_bytes = section.take("max_bytes", value::whole(1_024..=8_388_608));
     for entry in section.rest() {
         match entry.name {
-            "secret" | "token" => section.refuse(entry.offset, entry.name, SECRET_ENV_EXAMPLE),
+            "secret" | "token" => section.refuse(entry.offset, entry.name, SECRET_REFUSED),
             _ => section.refuse_unknown(entry.offset, entry.name, &[]),
         }
     }
@@ -98,33 +94,5 @@ fn varying(value: &DeValue<'_>) -> Result<String, String> {
     match Template::parse(&text)?.is_fixed() {
         true => Err("has no placeholder: every message but the first would be a duplicate".into()),
         false => Ok(text),
-    }
-}
-
-/// Adds the steps of the sources to a plan.
-pub(super) fn plan(
-    file: &SubscriptionFile,
-    current: &BTreeMap<String, SourceDefinition>,
-    prune: bool,
-    plan: &mut Plan,
-) {
-    for section in &file.sources {
-        let before = current.get(&section.name);
-        plan.sources
-            .push(step(&section.name, before, section.definition.clone()));
-    }
-    let listed = |name: &String| file.sources.iter().any(|section| section.name == *name);
-    for (name, definition) in current.iter().filter(|(name, _)| !listed(name)) {
-        if prune {
-            plan.sources.push(Step {
-                name: name.clone(),
-                id: None,
-                kind: ChangeKind::Removed,
-                fields: Vec::new(),
-                definition: definition.clone(),
-            });
-        } else {
-            plan.unlisted.push(format!("source {name}"));
-        }
     }
 }
