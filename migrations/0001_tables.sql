@@ -184,6 +184,26 @@ CREATE TABLE lanekeeper.subscription_version (
     PRIMARY KEY (subscription_id, version)
 );
 
+-- What platforms send requests to (POST /v1/sources/NAME). Few rows, changed only by `apply`. No secrets: only their names.
+CREATE TABLE lanekeeper.source (
+    source_id  int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name       text NOT NULL,
+    version    bigint NOT NULL,
+    definition jsonb NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT source_name_is_unique UNIQUE (name),
+    CONSTRAINT source_name_is_an_origin CHECK (name ~ '^[a-z][a-z0-9_.-]{0,62}$')
+);
+
+-- Every version that a source ever had; NULL: it was removed.
+CREATE TABLE lanekeeper.source_version (
+    name       text NOT NULL,
+    version    bigint NOT NULL,
+    definition jsonb,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (name, version)
+);
+
 -- The ordering key inside a stream. Written once, again when lanes are added or removed, and by the first append of
 -- a day.
 CREATE TABLE lanekeeper.session (

@@ -175,6 +175,7 @@ fn lines(change: &Change) -> Vec<String> {
     let name = match change.target {
         Target::Stream => format!("stream {}", change.name),
         Target::Subscription => change.name.clone(),
+        Target::Source => format!("source {}", change.name),
     };
     let destination = change
         .destination

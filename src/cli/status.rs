@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use lanekeeper_config::Config;
 use lanekeeper_postgres::inspect::{self, Delivery, ForeignLock, SubscriptionStatus, WorkerStatus};
 use lanekeeper_postgres::replay::{self as replays, Replay};
+use lanekeeper_postgres::source::{self, Source};
 use serde::Serialize;
 
 use super::Failure;
@@ -47,6 +48,7 @@ pub struct Args {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line<'a> {
     Subscription(&'a Reported),
+    Source(&'a Source),
     Worker(&'a WorkerStatus),
     #[serde(rename = "foreign_lock")]
     ForeignLock(&'a ForeignLock),
@@ -77,6 +79,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
     let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
     let mut replays = replays::list(&reading, false, args.limit.to_ask_for(), None).await?;
+    let mut sources = source::list(&reading).await?;
     drop(reading);
     let report = |status: SubscriptionStatus| Reported {
         delivery: deliveries.of(status.subscription_id, status.paused_at.is_some()),
@@ -86,17 +89,19 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     args.limit.cut(&mut subscriptions);
     args.limit.cut(&mut workers);
     args.limit.cut(&mut replays);
+    args.limit.cut(&mut sources);
     match args.output.output {
         Output::Json => {
             let subscriptions = subscriptions.iter().map(Line::Subscription);
             let mut lines = subscriptions
+                .chain(sources.iter().map(Line::Source))
                 .chain(workers.iter().map(Line::Worker))
                 .chain(foreign_locks.iter().map(Line::ForeignLock))
                 .chain(replays.iter().map(Line::Replay));
             lines.try_for_each(|line| output::json_line(&line))?;
         }
         Output::Text => {
-            print(&subscriptions, &workers)?;
+            print(&subscriptions, &sources, &workers)?;
             if !replays.is_empty() {
                 output::line("")?;
                 rows(&replays)?;
@@ -117,7 +122,11 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Failure> {
+fn print(
+    subscriptions: &[Reported],
+    sources: &[Source],
+    workers: &[WorkerStatus],
+) -> Result<(), Failure> {
     if !subscriptions.is_empty() {
         let rows: Vec<_> = subscriptions.iter().map(subscription_row).collect();
         output::table(
@@ -153,8 +162,15 @@ fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Fai
             }
         }
     }
-    if !workers.is_empty() {
+    if !sources.is_empty() {
         if !subscriptions.is_empty() {
+            output::line("")?;
+        }
+        let rows: Vec<_> = sources.iter().map(source_row).collect();
+        output::table(["SOURCE", "SIGNATURE", "SECRET", "SESSION", "SINCE"], &rows)?;
+    }
+    if !workers.is_empty() {
+        if !subscriptions.is_empty() || !sources.is_empty() {
             output::line("")?;
         }
         let rows: Vec<_> = workers.iter().map(worker_row).collect();
@@ -209,6 +225,17 @@ fn messages_row(one: &Reported) -> [String; 11] {
         so_far.dropped.to_string(),
         bound(status.deepest),
         or_dash(status.max_pending.map(|most| most.to_string())),
+    ]
+}
+
+fn source_row(source: &Source) -> [String; 5] {
+    let definition = &source.definition;
+    [
+        source.name.clone(),
+        definition.signature.as_str().to_owned(),
+        definition.secret_env.clone(),
+        output::plain(&definition.session).to_string(),
+        output::time(source.changed_at),
     ]
 }
 

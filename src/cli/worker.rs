@@ -176,6 +176,7 @@ impl Serving {
             sent_messages,
             terminal_inputs,
         };
+        let environment_of_sources = adapters.environment.clone();
         let registry_on = database.clone();
         let followed_on = database.clone();
         let settings = WorkerSettings {
@@ -237,6 +238,10 @@ impl Serving {
             .merge(http::interrupts::router(Arc::clone(&desk)))
             .merge(http::replays::router(Arc::clone(&desk)))
             .merge(http::sessions::router(Arc::clone(&desk)))
+            .merge(http::sources::router(
+                Arc::clone(&desk),
+                environment_of_sources,
+            ))
             .merge(http::live::router(Arc::clone(&live)));
         if config.dashboard.mode != DashboardMode::Off {
             let pool = pool::build(

@@ -15,6 +15,7 @@ pub mod network;
 pub mod observed;
 pub mod redact;
 mod section;
+pub mod source;
 pub mod subscription;
 pub mod terminal;
 pub mod toml_file;

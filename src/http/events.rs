@@ -116,6 +116,29 @@ impl Desk {
         Ok(HeldBody { bytes, room })
     }
 
+    /// The body of a source's request, before it is known who sent it: all bodies of one source share what those of one
+    /// access token may take.
+    pub(crate) async fn body_of_source(
+        &self,
+        source_id: i32,
+        most: usize,
+        body: axum::body::Body,
+    ) -> Result<HeldBody, Problem> {
+        // Ids of tokens are above zero.
+        let mut room = self.places.body(Some(-i64::from(source_id)))?;
+        let most = most.min(self.places.max_body_bytes());
+        let reading = read_body(body, &mut room, most);
+        let bytes = in_time(self.body_within, reading)
+            .await
+            .map_err(
+                |problem| match problem.problem_type() == problem_type::PAYLOAD_TOO_LARGE {
+                    true => problem.hint("send less at once, or raise max_bytes of the source"),
+                    false => problem,
+                },
+            )?;
+        Ok(HeldBody { bytes, room })
+    }
+
     /// Counts events that were appended.
     pub(crate) fn appended(&self, stream: &str, events: u64, duplicate: bool) {
         self.serving.appended(stream, events, duplicate);

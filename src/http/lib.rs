@@ -26,3 +26,4 @@ pub mod problem_type;
 pub mod replays;
 pub mod sessions;
 mod socket;
+pub mod sources;

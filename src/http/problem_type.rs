@@ -26,7 +26,7 @@ macro_rules! problem_types {
 problem_types! {
     /// The body did not arrive whole. Nothing was enqueued.
     INCOMPLETE = "incomplete", BAD_REQUEST;
-    /// The request has no access token, or one that is not valid.
+    /// The request has no access token, or one that is not valid; a source's signature is missing, wrong or too old.
     UNAUTHORIZED = "unauthorized", UNAUTHORIZED;
     /// The access token does not allow this on this stream.
     FORBIDDEN = "forbidden", FORBIDDEN;

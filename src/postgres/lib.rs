@@ -51,6 +51,7 @@ pub mod sent;
 pub mod sent_message;
 pub mod settle;
 pub mod sign_in;
+pub mod source;
 pub mod sqlstate;
 pub mod subscription;
 pub mod surplus;

@@ -1,4 +1,4 @@
-//! The file for `apply`: `[subscription.NAME]` and `[stream.NAME]` sections.
+//! The file for `apply`: `[subscription.NAME]`, `[stream.NAME]` and `[source.NAME]` sections.
 //!
 //! Every problem is found in one pass and reported with its line, its column and, for a wrong key,
 //! the key that was meant. Keys that are not the subscription's own are the adapter's, which
@@ -16,6 +16,7 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::section::Section;
+use super::source::{self, SourceSection};
 use super::{limit, settings, value};
 
 /// The largest `max_pending`: with a filter, an append to a full session counts up to four times as many events.
@@ -28,6 +29,7 @@ pub struct SubscriptionFile {
     pub origin: String,
     pub streams: Vec<StreamSection>,
     pub subscriptions: Vec<SubscriptionSection>,
+    pub sources: Vec<SourceSection>,
 }
 
 /// `[stream.NAME]`. `None`: as it is, or the default of a new stream.
@@ -106,6 +108,7 @@ impl SubscriptionFile {
         let mut reader = Reader {
             text,
             problems: Vec::new(),
+            sources: Vec::new(),
         };
         let (streams, subscriptions) = reader.read(document.get_ref());
         if !reader.problems.is_empty() {
@@ -116,6 +119,7 @@ impl SubscriptionFile {
             origin: origin.to_owned(),
             streams,
             subscriptions,
+            sources: reader.sources,
         })
     }
 }
@@ -123,6 +127,7 @@ impl SubscriptionFile {
 struct Reader<'t> {
     text: &'t str,
     problems: Vec<Problem>,
+    sources: Vec<SourceSection>,
 }
 
 impl<'t> Reader<'t> {
@@ -133,7 +138,7 @@ impl<'t> Reader<'t> {
         let (mut streams, mut subscriptions) = (Vec::new(), Vec::new());
         for (family, sections) in document {
             let (name, offset) = (family.get_ref().as_ref(), family.span().start);
-            let known = matches!(name, "stream" | "subscription");
+            let known = matches!(name, "stream" | "subscription" | "source");
             let DeValue::Table(sections) = sections.get_ref() else {
                 self.refuse(
                     offset,
@@ -158,8 +163,12 @@ impl<'t> Reader<'t> {
                     self.refuse(key.span().start, &path, reason);
                     continue;
                 };
-                let section = Section::new(self.text, path, key.span().start, table);
-                if name == "stream" {
+                let mut section = Section::new(self.text, path, key.span().start, table);
+                if name == "source" {
+                    let source = source::read(key.get_ref(), &mut section);
+                    self.sources.extend(source);
+                    self.problems.append(&mut section.problems);
+                } else if name == "stream" {
                     streams.push(self.stream(key.get_ref(), section));
                 } else {
                     subscriptions.extend(self.subscription(key.get_ref(), section));
@@ -316,7 +325,7 @@ fn meant(name: &str, sections: &DeTable<'_>) -> String {
     let mut inner = sections.iter();
     let only_tables = inner.all(|(_, content)| content.get_ref().as_table().is_some());
     let first = sections.iter().next().filter(|_| only_tables);
-    let family = nearest(name, ["stream", "subscription"]);
+    let family = nearest(name, ["stream", "subscription", "source"]);
     match (family, first) {
         (Some(family), Some((inner, _))) => format!("{family}.{}", inner.get_ref()),
         (Some(family), None) if name.starts_with(family) => format!("{family}.NAME"),

@@ -7,9 +7,13 @@ mod limit;
 mod plan;
 mod section;
 mod settings;
+mod source;
+mod source_plan;
+mod step;
 mod value;
 
 pub use file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
+pub use source::SourceSection;
 
 #[cfg(test)]
 mod tests;

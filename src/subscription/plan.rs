@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use lanekeeper_core::subscription::{
     ChangeKind, Current, Definition, Events, Existing, FileError, OnFull, PendingBound, Plan,
-    Problem, Retry, Step, StreamDefinition, built_in, differences,
+    Problem, Retry, Step, StreamDefinition, built_in,
 };
 use lanekeeper_core::toml_file::nearest;
-use serde::Serialize;
 
 use super::contradiction::contradictions;
 use super::file::{
     PendingSection, RetrySection, StreamSection, SubscriptionFile, SubscriptionSection,
 };
+use super::source_plan;
+use super::step::step;
 
 impl SubscriptionFile {
     /// Compares with what is in force; `prune` removes what the file does not name.
@@ -69,6 +70,7 @@ impl SubscriptionFile {
                 plan.unlisted.push(name.clone());
             }
         }
+        source_plan::add(self, &current.sources, prune, &mut plan);
         refused(contradictions(&plan, current, self))?;
         Ok(plan)
     }
@@ -266,22 +268,4 @@ fn same_routes(section: &SubscriptionSection, before: &Definition) -> Result<(),
         section.name, before.host_bound
     );
     Err(("host_bound", reason))
-}
-
-fn step<D: Clone + Serialize>(name: &str, before: Option<&D>, definition: D) -> Step<D> {
-    let fields = before
-        .map(|before| differences(before, &definition))
-        .unwrap_or_default();
-    let kind = match before {
-        None => ChangeKind::Created,
-        Some(_) if fields.is_empty() => ChangeKind::Unchanged,
-        Some(_) => ChangeKind::Changed,
-    };
-    Step {
-        name: name.to_owned(),
-        id: None,
-        kind,
-        fields,
-        definition,
-    }
 }

@@ -42,6 +42,7 @@ mod reference;
 mod registry;
 mod requirements;
 mod secrets;
+mod sources;
 mod statements;
 mod telemetry;
 mod tls;

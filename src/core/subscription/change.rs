@@ -21,6 +21,7 @@ pub enum ChangeKind {
 pub enum Target {
     Stream,
     Subscription,
+    Source,
 }
 
 /// One setting before and after; `null` where it was or is not given.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::change::{Change, ChangeKind, FieldChange, Target};
+use crate::source::SourceDefinition;
+
 use super::definition::{Definition, StreamDefinition};
 
 /// What the database has.
@@ -13,6 +15,7 @@ pub struct Current {
     pub live: BTreeMap<String, Existing>,
     /// Those that were removed, by name and stream; the newest where there were several.
     pub removed: BTreeMap<(String, String), Existing>,
+    pub sources: BTreeMap<String, SourceDefinition>,
 }
 
 /// A subscription that has a row.
@@ -39,6 +42,7 @@ pub struct Step<D> {
 pub struct Plan {
     pub streams: Vec<Step<StreamDefinition>>,
     pub subscriptions: Vec<Step<Definition>>,
+    pub sources: Vec<Step<SourceDefinition>>,
     /// In force, not in the file, and left alone.
     pub unlisted: Vec<String>,
 }
@@ -60,7 +64,14 @@ impl Plan {
             destination: Some(step.definition.destination()),
             fields: step.fields.clone(),
         });
-        streams.chain(subscriptions).collect()
+        let sources = self.sources.iter().map(|step| Change {
+            target: Target::Source,
+            name: step.name.clone(),
+            change: step.kind,
+            destination: None,
+            fields: step.fields.clone(),
+        });
+        streams.chain(subscriptions).chain(sources).collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -68,7 +79,8 @@ impl Plan {
             .streams
             .iter()
             .map(|step| step.kind)
-            .chain(self.subscriptions.iter().map(|step| step.kind));
+            .chain(self.subscriptions.iter().map(|step| step.kind))
+            .chain(self.sources.iter().map(|step| step.kind));
         kinds.all(|kind| kind == ChangeKind::Unchanged)
     }
 }

@@ -18,6 +18,8 @@ use tokio_postgres::{Client, IsolationLevel, Row, Transaction};
 
 use crate::StoreError;
 
+use crate::source;
+
 use super::write::{execute, put_stream};
 use super::{load, row};
 
@@ -93,6 +95,9 @@ pub async fn apply(
         for step in &plan.subscriptions {
             execute(&transaction, step, &stream_ids).await?;
         }
+        for step in &plan.sources {
+            source::execute(&transaction, step).await?;
+        }
         backfills = lacking_lanes(&transaction, &plan).await?;
         if !plan.is_empty() {
             transaction
@@ -162,6 +167,9 @@ pub(super) async fn current(
         ids.insert(name.clone(), id);
         current.streams.insert(name, definition);
     }
+    let sources = source::list(transaction).await?;
+    let definitions = sources.into_iter().map(|it| (it.name, it.definition));
+    current.sources = definitions.collect();
     for subscription in load(transaction).await? {
         let (id, removed) = (subscription.id, subscription.removed);
         let name = subscription.name.as_ref().to_owned();

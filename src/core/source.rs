@@ -1,0 +1,67 @@
+//! A source: signed requests of a platform that become messages to agents. What `[source.NAME]` of the file for `apply`
+//! says of it, and the templates that make a message of a request.
+
+mod template;
+
+use serde::{Deserialize, Serialize};
+
+pub use template::{Missing, Request, Template};
+
+/// The longest body of a request, unless the file says otherwise.
+pub const MAX_BYTES: u32 = 1_048_576;
+/// How old a signed timestamp may be, unless the file says otherwise.
+pub const TOLERANCE: &str = "5m";
+
+/// How a source's requests are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signature {
+    /// Standard Webhooks: HMAC-SHA256 over id, timestamp and body.
+    Standard,
+    /// `X-Hub-Signature-256`: HMAC-SHA256 over the body.
+    Github,
+}
+
+impl Signature {
+    pub const ALL: [Self; 2] = [Self::Standard, Self::Github];
+
+    /// Its word in the file and in the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::Github => "github",
+        }
+    }
+}
+
+/// A source as the database keeps it. Templates are kept as they were written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceDefinition {
+    pub signature: Signature,
+    /// The worker's variable that has the secret, or with `_FILE` behind it the secret's file.
+    pub secret_env: String,
+    pub session: String,
+    pub content: String,
+    /// `None`: what the signature covers names the message.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub message_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub channel_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub actor_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub actor_name: Option<String>,
+    /// A duration. `None`: the signature has no timestamp.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tolerance: Option<String>,
+    pub max_bytes: u32,
+}
+
+/// Whether a source may be called so: its name is the origin of its messages.
+pub fn is_source_name(name: &str) -> bool {
+    name.len() <= 63
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b))
+}

@@ -1,0 +1,182 @@
+//! `/v1/sources/{name}`: signed requests of platforms, which become messages to agents (E2, E7).
+//!
+//! The signature takes the place of an access token, so everybody may send a request here. Until its signature is
+//! verified, a request costs its body, of which one source's take a share of the memory, and one HMAC. It is answered
+//! after its message is committed. What makes it a duplicate is covered by the signature unless the operator chose
+//! otherwise: whoever repeats a request that he saw appends nothing.
+
+mod loaded;
+mod signature;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use axum::routing::post;
+use deadpool_postgres::Object;
+use lanekeeper_adapters::Environment;
+use lanekeeper_core::source::{Missing, Request, Template};
+use lanekeeper_postgres::append::{AppendError, Enqueued};
+use lanekeeper_postgres::inbound::{self, NewInbound};
+use tokio::time::timeout;
+
+use self::loaded::{Loaded, Sources};
+use self::signature::Refused;
+use super::body::joined;
+use super::events::{Desk, json, trace_of};
+use super::problem::Problem;
+use super::problem_type;
+
+const PATH: &str = "/v1/sources/{name}";
+/// For Postgres to answer: platforms give up after 10 s.
+const ANSWER_WITHIN: Duration = Duration::from_secs(9);
+
+struct Receiving {
+    desk: Arc<Desk>,
+    sources: Sources,
+}
+
+/// The route. Secrets are looked up in `environment`.
+pub fn router(desk: Arc<Desk>, environment: Environment) -> Router {
+    let sources = Sources::new(environment);
+    Router::new()
+        .route(PATH, post(receive))
+        .method_not_allowed_fallback(not_so)
+        .with_state(Arc::new(Receiving { desk, sources }))
+}
+
+async fn not_so() -> Problem {
+    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
+}
+
+async fn receive(
+    State(receiving): State<Arc<Receiving>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<Response, Problem> {
+    let Path(name) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
+    let desk = &receiving.desk;
+    let source = receiving.sources.find(&desk.pool, &name).await?;
+    let body = desk
+        .body_of_source(source.id, source.definition.max_bytes as usize, body)
+        .await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    let verified = source.key.verify(&headers, &body.bytes, now);
+    let signed_id = verified.map_err(|refused| of_signature(&name, refused))?;
+    let trace = trace_of(&headers).and_then(|trace| joined(&trace, None));
+    let place = desk.request()?;
+    let receiving = Arc::clone(&receiving);
+    // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
+    let appending = tokio::spawn(async move {
+        let _held = place;
+        let parts = Parts::read(&source, &headers, &body.bytes, signed_id)?;
+        let producer = format!("source {name}");
+        let message = NewInbound {
+            payload: parts.payload,
+            actor_id: parts.actor_id.as_deref(),
+            actor_name: parts.actor_name.as_deref(),
+            source_message_id: Some(&parts.message_id),
+            source_channel_id: parts.channel_id.as_deref(),
+            headers: trace.as_deref(),
+            producer: Some(&producer),
+            ..NewInbound::text(&parts.session, &name, &parts.content)
+        };
+        enqueue(&receiving.desk, &message).await
+    });
+    let enqueued = appending.await.unwrap_or_else(|_| Err(Problem::failed()))?;
+    let status = match enqueued.duplicate {
+        false => StatusCode::CREATED,
+        true => StatusCode::OK,
+    };
+    let body = serde_json::to_vec(&enqueued).expect("ids and numbers always serialise");
+    Ok(json(status, body))
+}
+
+/// What a request says, by the templates of its source.
+struct Parts<'a> {
+    session: String,
+    content: String,
+    message_id: String,
+    channel_id: Option<String>,
+    actor_id: Option<String>,
+    actor_name: Option<String>,
+    /// The body, where it is JSON.
+    payload: Option<&'a str>,
+}
+
+impl<'a> Parts<'a> {
+    fn read(
+        source: &Loaded,
+        headers: &HeaderMap,
+        body: &'a [u8],
+        signed_id: String,
+    ) -> Result<Self, Problem> {
+        let text = std::str::from_utf8(body).map_err(|error| {
+            let detail = format!("the body is no UTF-8 ({error}): nothing was enqueued");
+            Problem::new(problem_type::INVALID, detail)
+        })?;
+        let json: Option<serde_json::Value> = serde_json::from_str(text).ok();
+        let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
+        let request = Request {
+            text,
+            json: json.as_ref(),
+            header: &header,
+        };
+        let render = |template: &Template| template.render(&request).map_err(lacks);
+        // People and channels may be missing: not every request has one.
+        let optional = |template: &Option<Template>| {
+            let text = template.as_ref()?.render(&request).ok()?;
+            (!text.is_empty()).then_some(text)
+        };
+        let templates = &source.templates;
+        Ok(Self {
+            session: render(&templates.session)?,
+            content: render(&templates.content)?,
+            message_id: match &templates.message_id {
+                Some(template) => render(template)?,
+                None => signed_id,
+            },
+            channel_id: optional(&templates.channel_id),
+            actor_id: optional(&templates.actor_id),
+            actor_name: optional(&templates.actor_name),
+            payload: json.is_some().then_some(text),
+        })
+    }
+}
+
+fn lacks(Missing(placeholder): Missing) -> Problem {
+    let detail = format!(
+        "the request has nothing at {{{placeholder}}}, which its source takes the message from: nothing was enqueued"
+    );
+    Problem::new(problem_type::INVALID, detail)
+        .hint("send only such requests here, as JSON, or change the source's templates")
+}
+
+fn of_signature(name: &str, refused: Refused) -> Problem {
+    // Not louder: strangers send as many as they like. The metric of refused requests counts them.
+    tracing::debug!(source = name, %refused, "a request was refused");
+    Problem::new(
+        problem_type::UNAUTHORIZED,
+        format!("{refused}: nothing was enqueued"),
+    )
+    .hint("sign with the secret that the worker has for this source; check both clocks")
+}
+
+/// Asks Postgres. A connection that does not answer in time does not go back to the pool.
+async fn enqueue(desk: &Desk, message: &NewInbound<'_>) -> Result<Enqueued, Problem> {
+    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+    let appending = inbound::enqueue_inbound(&**client, message);
+    let Ok(appended) = timeout(ANSWER_WITHIN, appending).await else {
+        drop(Object::take(client));
+        return Err(Problem::of_append(&AppendError::TimedOut));
+    };
+    let enqueued = appended.map_err(|error| Problem::of_append(&error))?;
+    desk.appended(inbound::STREAM, 1, enqueued.duplicate);
+    Ok(enqueued)
+}

@@ -1,0 +1,98 @@
+//! `[source.NAME]` of the file for `apply`.
+
+use lanekeeper_core::source::{
+    MAX_BYTES, Signature, SourceDefinition, TOLERANCE, Template, is_source_name,
+};
+use lanekeeper_core::subscription::duration;
+use lanekeeper_core::toml_file::Position;
+use toml::de::DeValue;
+
+use super::section::Section;
+use super::value;
+
+/// A secret in the file would enter the database.
+const SECRET_REFUSED: &str = "secrets never enter the database: put it into an environment variable of the worker and name that with secret_env";
+
+/// `[source.NAME]`.
+#[derive(Clone, Debug)]
+pub struct SourceSection {
+    pub name: String,
+    pub position: Position,
+    pub definition: SourceDefinition,
+}
+
+/// Reads a section; what is wrong stays in its problems.
+pub(super) fn read(name: &str, section: &mut Section<'_>) -> Option<SourceSection> {
+    if !is_source_name(name) {
+        section.refuse_whole(
+            "a source's name starts with a-z and goes on with a-z, 0-9, _ . -, at most 63",
+        );
+    }
+    let signature = section.require(
+        "signature",
+        value::choice(&Signature::ALL, Signature::as_str),
+    );
+    let secret_env = section.require("secret_env", variable);
+    let session = section.require("session", template);
+    let content = section.require("content", template);
+    let message_id = section.take("message_id", varying);
+    let channel_id = section.take("channel_id", template);
+    let actor_id = section.take("actor_id", template);
+    let actor_name = section.take("actor_name", template);
+    let tolerance = section.take("tolerance", value::duration);
+    if tolerance.is_some() && signature == Some(Signature::Github) {
+        section.refuse_whole(
+            "tolerance does nothing here: GitHub signs no time. A repeated body is recognised instead",
+        );
+    }
+    let max_bytes = section.take("max_bytes", value::whole(1_024..=8_388_608));
+    for entry in section.rest() {
+        match entry.name {
+            "secret" | "token" => section.refuse(entry.offset, entry.name, SECRET_REFUSED),
+            _ => section.refuse_unknown(entry.offset, entry.name, &[]),
+        }
+    }
+    let default = || TOLERANCE.to_owned();
+    let signature = signature?;
+    Some(SourceSection {
+        name: name.to_owned(),
+        position: section.position(),
+        definition: SourceDefinition {
+            signature,
+            secret_env: secret_env?,
+            session: session?,
+            content: content?,
+            message_id,
+            channel_id,
+            actor_id,
+            actor_name,
+            tolerance: (signature == Signature::Standard)
+                .then(|| tolerance.map_or_else(default, duration::written)),
+            max_bytes: max_bytes.unwrap_or(MAX_BYTES),
+        },
+    })
+}
+
+fn variable(value: &DeValue<'_>) -> Result<String, String> {
+    let name = value::text(value)?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match name.len() <= 200 && name.chars().all(is_plain) {
+        true => Ok(name),
+        false => Err("must be the name of an environment variable".to_owned()),
+    }
+}
+
+fn template(value: &DeValue<'_>) -> Result<String, String> {
+    let text = value::text(value)?;
+    Template::parse(&text)?;
+    Ok(text)
+}
+
+/// A template that distinguishes requests.
+fn varying(value: &DeValue<'_>) -> Result<String, String> {
+    let text = value::text(value)?;
+    match Template::parse(&text)?.is_fixed() {
+        true => Err("has no placeholder: every message but the first would be a duplicate".into()),
+        false => Ok(text),
+    }
+}
