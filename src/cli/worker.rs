@@ -233,6 +233,13 @@ impl Serving {
             .merge(http::interrupts::router(Arc::clone(&desk)))
             .merge(http::sessions::router(Arc::clone(&desk)))
             .merge(http::live::router(Arc::clone(&live)));
+        if !config.durable_streams.streams.is_empty() {
+            router = router.merge(http::durable::router(
+                Arc::clone(&desk),
+                Arc::clone(&live),
+                &config.durable_streams,
+            ));
+        }
         if config.dashboard.mode != DashboardMode::Off {
             let pool = pool::build(
                 &database_of_requests,

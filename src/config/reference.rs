@@ -2,6 +2,8 @@
 
 use lanekeeper_dashboard::config::DashboardConfig;
 use lanekeeper_http::config::HttpConfig;
+use lanekeeper_http::durable::config::DurableStreamsConfig;
+use lanekeeper_http::live::config::LiveConfig;
 use lanekeeper_limit::config::RedisConfig;
 use lanekeeper_postgres::config::DatabaseConfig;
 use lanekeeper_producer::spool::SpoolConfig;
@@ -15,7 +17,7 @@ use super::settings::{Config, DevConfig, RetentionConfig, WorkerConfig};
 type Meanings = &'static [(&'static str, &'static str)];
 
 /// The sections with what they are about and their settings, in the order of [`Config`].
-const SECTIONS: [(&str, &str, Meanings); 10] = [
+const SECTIONS: [(&str, &str, Meanings); 12] = [
     ("database", DatabaseConfig::ABOUT, DatabaseConfig::MEANINGS),
     ("redis", RedisConfig::ABOUT, RedisConfig::MEANINGS),
     ("worker", WorkerConfig::ABOUT, WorkerConfig::MEANINGS),
@@ -25,6 +27,12 @@ const SECTIONS: [(&str, &str, Meanings); 10] = [
         RetentionConfig::MEANINGS,
     ),
     ("http", HttpConfig::ABOUT, HttpConfig::MEANINGS),
+    ("live", LiveConfig::ABOUT, LiveConfig::MEANINGS),
+    (
+        "durable_streams",
+        DurableStreamsConfig::ABOUT,
+        DurableStreamsConfig::MEANINGS,
+    ),
     (
         "dashboard",
         DashboardConfig::ABOUT,

@@ -11,6 +11,7 @@ mod body;
 pub mod config;
 pub mod connections;
 pub mod documents;
+pub mod durable;
 pub mod events;
 pub mod health;
 pub mod inbound;

@@ -18,6 +18,7 @@ pub mod database;
 pub mod deadline;
 pub mod diagnose;
 pub mod document;
+pub mod durable;
 pub mod error;
 pub mod fetch;
 pub mod first_ready_entry;
