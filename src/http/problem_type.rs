@@ -44,6 +44,8 @@ problem_types! {
     TIMED_OUT = "incomplete", REQUEST_TIMEOUT;
     /// The session is closed. Nothing was enqueued.
     SESSION_CLOSED = "session_closed", CONFLICT;
+    /// The event would have had another seq than `expected_seq`; `seq` is the one that there is. Nothing was enqueued.
+    SEQ_CONFLICT = "seq_conflict", CONFLICT;
     /// The cursor of a live follower is ahead of what the log has. Nothing was done.
     CURSOR_AHEAD = "cursor_ahead", CONFLICT;
     /// The cursor of a live follower is one of another session, or of another kind. Nothing was done.

@@ -47,6 +47,7 @@ pub mod requeued;
 pub mod response;
 pub mod sent;
 pub mod sent_message;
+pub mod seq_conflict;
 pub mod settle;
 pub mod sign_in;
 pub mod sqlstate;

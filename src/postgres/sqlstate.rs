@@ -29,4 +29,6 @@ sqlstates! {
     NOT_A_PRODUCER = "LK009";
     /// There is no such session or document.
     NO_SESSION = "LK010";
+    /// The event would have had another seq than the caller expects.
+    SEQ_CONFLICT = "LK011";
 }
