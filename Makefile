@@ -33,7 +33,8 @@ package: build ## A Debian package of the release build, in target/package
 	scripts/package-deb.sh '$(TARGET)/release/lanekeeper' '$(TARGET)/package'
 
 test: lint deploy deny ## Everything that CI checks
-	BROWSER_TOOLS='$(TARGET)/browser-tools' scripts/install-requirements.sh pgbouncer redis faketime node tmux browser
+	BROWSER_TOOLS='$(TARGET)/browser-tools' DURABLE_TOOLS='$(TARGET)/durable-tools' \
+		scripts/install-requirements.sh pgbouncer redis faketime node tmux browser durable
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)

@@ -62,7 +62,10 @@ impl Trim {
                 // server's: what is about so old differs by as much.
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 let oldest = now.unwrap_or_default().saturating_sub(longest);
-                command.arg("MINID").arg("~").arg(oldest.as_millis().to_string());
+                command
+                    .arg("MINID")
+                    .arg("~")
+                    .arg(oldest.as_millis().to_string());
             }
         }
     }
@@ -93,7 +96,10 @@ impl Checked {
             (Some(_), None) => return refused("max_len", "it must lie between 1 and 1000000000"),
             (None, Some(_)) => return refused("max_age_s", "it must lie between 1 and 315576000"),
             (Some(_), Some(_)) => {
-                return refused("max_age_s", "a stream is trimmed by it or by max_len, not by both");
+                return refused(
+                    "max_age_s",
+                    "a stream is trimmed by it or by max_len, not by both",
+                );
             }
         };
         Ok(Self { server, key, trim })

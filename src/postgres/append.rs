@@ -259,7 +259,9 @@ impl AppendError {
     /// A seq that is expected of one event among others: what is before it in the call has no seq yet.
     pub fn expected_of_many() -> Self {
         Self::Invalid(Refusal {
-            message: "expected_seq goes with an event that is appended by itself: nothing was enqueued".to_owned(),
+            message:
+                "expected_seq goes with an event that is appended by itself: nothing was enqueued"
+                    .to_owned(),
             hint: Some("append the event alone, or all of them without expected_seq".to_owned()),
         })
     }

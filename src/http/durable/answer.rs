@@ -10,7 +10,8 @@ use super::offset::{Offset, cursor};
 const TRUE: HeaderValue = HeaderValue::from_static("true");
 pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// What lies before the end never changes; whoever reads it had to show a token.
-const PAST: HeaderValue = HeaderValue::from_static("private, max-age=60, stale-while-revalidate=300");
+const PAST: HeaderValue =
+    HeaderValue::from_static("private, max-age=60, stale-while-revalidate=300");
 /// The end may: its entity tag tells.
 const TAIL: HeaderValue = HeaderValue::from_static("private, no-cache");
 

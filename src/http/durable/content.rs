@@ -303,7 +303,10 @@ mod tests {
 
     #[test]
     fn content_types_are_told_apart_without_their_parameters_and_case() {
-        assert_eq!(Content::of("Application/JSON; charset=utf-8"), Content::Json);
+        assert_eq!(
+            Content::of("Application/JSON; charset=utf-8"),
+            Content::Json
+        );
         assert_eq!(Content::of("TEXT/plain"), Content::Text);
         assert_eq!(Content::of("application/ndjson"), Content::Binary);
         assert_eq!(Content::of(""), Content::Binary);

@@ -135,7 +135,10 @@ fn named(path: Named) -> Result<Name, Problem> {
 }
 
 fn missing(name: &Name) -> Problem {
-    let (stream, session) = (Problem::excerpt(&name.stream), Problem::excerpt(&name.session));
+    let (stream, session) = (
+        Problem::excerpt(&name.stream),
+        Problem::excerpt(&name.session),
+    );
     let detail = format!("there is no durable stream {session:?} in {stream:?}: nothing was done");
     Problem::new(problem_type::NOT_FOUND, detail).hint("PUT creates one")
 }

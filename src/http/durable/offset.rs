@@ -110,7 +110,14 @@ mod tests {
             let next = cursor(Some(&given.to_string()));
             assert!(next > given && next <= given + 180, "{given}: {next}");
         }
-        for other in ["0", "", "x", "-5", "99999999999999999999", "18446744073709551615"] {
+        for other in [
+            "0",
+            "",
+            "x",
+            "-5",
+            "99999999999999999999",
+            "18446744073709551615",
+        ] {
             assert!(cursor(Some(other)) >= current, "{other}");
         }
     }

@@ -90,7 +90,9 @@ pub fn expiry(headers: &HeaderMap) -> Result<Expiry, Problem> {
     let ttl = text(headers, "stream-ttl")?;
     let at = text(headers, "stream-expires-at")?;
     if ttl.is_some() && at.is_some() {
-        return Err(refused("Stream-TTL and Stream-Expires-At exclude each other"));
+        return Err(refused(
+            "Stream-TTL and Stream-Expires-At exclude each other",
+        ));
     }
     let ttl_seconds = ttl
         .map(|ttl| whole_number("Stream-TTL", ttl, LONGEST_TTL_S))
@@ -208,7 +210,15 @@ mod tests {
         assert_eq!(ttl("0").unwrap().ttl_seconds, Some(0));
         assert_eq!(ttl("3600").unwrap().ttl_seconds, Some(3600));
         for bad in [
-            "", "-1", "+60", "060", "60.5", "1e3", "abc", "9999999999999", "99999999999999999999",
+            "",
+            "-1",
+            "+60",
+            "060",
+            "60.5",
+            "1e3",
+            "abc",
+            "9999999999999",
+            "99999999999999999999",
         ] {
             assert!(ttl(bad).is_err(), "{bad}");
         }
@@ -235,7 +245,10 @@ mod tests {
             ]))
             .map(|producer| producer.map(|producer| (producer.epoch, producer.seq)))
         };
-        assert_eq!(of("p", "0", "9007199254740991").unwrap(), Some((0, LARGEST_NUMBER)));
+        assert_eq!(
+            of("p", "0", "9007199254740991").unwrap(),
+            Some((0, LARGEST_NUMBER))
+        );
         for (id, epoch, seq) in [
             ("", "0", "0"),
             ("p", "0", "1abc"),
@@ -269,8 +282,18 @@ mod tests {
 
     #[test]
     fn only_true_closes() {
-        for (value, is_true) in [("true", true), ("TRUE", true), ("yes", false), ("1", false), ("", false)] {
-            assert_eq!(closes(&headers(&[("stream-closed", value)])), is_true, "{value}");
+        for (value, is_true) in [
+            ("true", true),
+            ("TRUE", true),
+            ("yes", false),
+            ("1", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                closes(&headers(&[("stream-closed", value)])),
+                is_true,
+                "{value}"
+            );
         }
     }
 }

@@ -72,9 +72,7 @@ pub async fn create(
             events: events.as_ref().map(|(events, _)| events.as_str()),
         };
         let created = to
-            .ask(async |client| {
-                durable::create(client, &name.stream, &name.session, &new).await
-            })
+            .ask(async |client| durable::create(client, &name.stream, &name.session, &new).await)
             .await?;
         if created.outcome == Creation::Created {
             let count = events.as_ref().map_or(0, |(_, count)| *count);
@@ -93,7 +91,10 @@ pub async fn create(
         }
     };
     let answer = Answer::new(status)
-        .with("content-type", created.content_type.as_deref().unwrap_or(""))
+        .with(
+            "content-type",
+            created.content_type.as_deref().unwrap_or(""),
+        )
         .next_offset(created.newest)
         .closed(created.closed)
         .not_stored();
@@ -131,7 +132,9 @@ pub async fn append(
     let content_type = match (request::given_content_type(&headers)?, bytes.is_empty()) {
         (_, true) if close => String::new(),
         (_, true) => {
-            return Err(request::refused("the body is empty, and Stream-Closed is not true"));
+            return Err(request::refused(
+                "the body is empty, and Stream-Closed is not true",
+            ));
         }
         (Some(given), false) => given.to_owned(),
         (None, false) => return Err(request::refused("there is a body without a Content-Type")),
@@ -167,12 +170,11 @@ pub async fn append(
             close,
         };
         let appended = to
-            .ask(async |client| {
-                durable::append(client, &name.stream, &name.session, &new).await
-            })
+            .ask(async |client| durable::append(client, &name.stream, &name.session, &new).await)
             .await?;
         let is_duplicate = appended.outcome == Outcome::Duplicate;
-        if let (Some((_, count)), Outcome::Done | Outcome::Duplicate) = (&events, appended.outcome) {
+        if let (Some((_, count)), Outcome::Done | Outcome::Duplicate) = (&events, appended.outcome)
+        {
             to.desk.appended(&name.stream, *count, is_duplicate);
         }
         Ok((appended, name))

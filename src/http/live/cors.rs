@@ -83,8 +83,14 @@ pub async fn allow_for(live: &Live, allowed: &Allowed, request: Request, next: N
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if is_allowed {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, allowed.methods.clone());
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed.headers.clone());
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            allowed.methods.clone(),
+        );
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            allowed.headers.clone(),
+        );
         if let Some(exposed) = &allowed.exposed {
             headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed.clone());
         }

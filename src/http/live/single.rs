@@ -101,8 +101,6 @@ impl Single {
     /// The session is closed, and all of its events have come.
     pub fn has_ended(&self) -> bool {
         let mut positions = self.follower.positions.values();
-        positions.all(|position| {
-            matches!(position.feed.take(position.next, 1, 1), Taken::Ended(_))
-        })
+        positions.all(|position| matches!(position.feed.take(position.next, 1, 1), Taken::Ended(_)))
     }
 }

@@ -56,7 +56,10 @@ fn subscribe(redis: &RedisServer) -> Receiver<(String, String)> {
         is_there.send(()).unwrap();
         while let Ok(message) = messages.get_message() {
             let body = message.get_payload().unwrap();
-            if to.send((message.get_channel_name().to_owned(), body)).is_err() {
+            if to
+                .send((message.get_channel_name().to_owned(), body))
+                .is_err()
+            {
                 return;
             }
         }
@@ -118,7 +121,10 @@ async fn a_message_goes_to_the_channel_of_its_session_whoever_listens() {
     );
     let (channel, body) = there.next();
     assert_eq!(channel, "lanekeeper:hooks:{stream}");
-    assert_eq!((&body["session"], &body["seq"]), (&json!("{stream}"), &json!(7)));
+    assert_eq!(
+        (&body["session"], &body["seq"]),
+        (&json!("{stream}"), &json!(7))
+    );
     let settings = json!({"url_env": "EVENTS_REDIS", "channel": "all"});
     let adapter = build(&there.redis, settings);
     assert_eq!(
@@ -135,7 +141,10 @@ async fn a_message_goes_to_the_channel_of_its_session_whoever_listens() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_published_in_order_in_one_round_trip() {
     let there = Subscriber::start(Conduct::Accept, LIMIT).await;
-    let adapter = build(&there.redis, json!({"url_env": "EVENTS_REDIS", "batch": 100}));
+    let adapter = build(
+        &there.redis,
+        json!({"url_env": "EVENTS_REDIS", "batch": 100}),
+    );
     assert_eq!(adapter.max_batch(), 100);
     let events: Vec<_> = (1..=100).map(|seq| event("s", seq, "{}")).collect();
     let verdict = deliver_batch(&*adapter, &events, false).await;

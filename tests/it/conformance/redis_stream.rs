@@ -136,7 +136,10 @@ async fn entries_that_are_older_than_max_age_are_dropped() {
     let mut connection = there.connection();
     for number in 1..=400 {
         let mut old = redis::cmd("XADD");
-        old.arg(KEY).arg(format!("{number}-0")).arg("event").arg("old");
+        old.arg(KEY)
+            .arg(format!("{number}-0"))
+            .arg("event")
+            .arg("old");
         let _: String = old.query(&mut connection).unwrap();
     }
     let settings = json!({"url_env": "EVENTS_REDIS", "max_age_s": 3_600});

@@ -8,14 +8,27 @@ use crate::api::site::{Answer, Site};
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_served_by_the_protocol_unless_its_stream_is_listed() {
     let off = Site::open(&[]).await;
-    assert_eq!(ask(&off, Method::PUT, "runs/r", &[JSON], "").await.status(), 404);
+    assert_eq!(
+        ask(&off, Method::PUT, "runs/r", &[JSON], "").await.status(),
+        404
+    );
     let site = site().await;
     let other = ask(&site, Method::PUT, "hooks/r", &[JSON], "").await;
     let other = Answer::of(other).await;
     other.assert_problem(404, "not_found");
-    assert!(other.body["hint"].as_str().unwrap().contains("durable_streams.streams"));
+    assert!(
+        other.body["hint"]
+            .as_str()
+            .unwrap()
+            .contains("durable_streams.streams")
+    );
     create(&site, "runs/r").await;
-    assert_eq!(site.plant.count("SELECT count(*) FROM lanekeeper.session WHERE name = 'r'").await, 1);
+    assert_eq!(
+        site.plant
+            .count("SELECT count(*) FROM lanekeeper.session WHERE name = 'r'")
+            .await,
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +36,9 @@ async fn reading_writing_and_deleting_need_their_scopes_and_the_tokens_sessions(
     let site = site().await;
     create(&site, "runs/a/1").await;
     let read = site.token(&["r", "--scope", "read"]).await;
-    let produce = site.token(&["p", "--scope", "produce", "--session", "a/*"]).await;
+    let produce = site
+        .token(&["p", "--scope", "produce", "--session", "a/*"])
+        .await;
     let operate = site.token(&["o", "--scope", "operate"]).await;
     let status = async |method: Method, path: &str, token: Option<&str>| {
         let request = site.request(method.clone(), &format!("/v1/ds/{path}"));
@@ -42,7 +57,12 @@ async fn reading_writing_and_deleting_need_their_scopes_and_the_tokens_sessions(
         (Method::PUT, "runs/a/2", None, 401),
         (Method::GET, "runs/a/1", Some(&read), 200),
         (Method::HEAD, "runs/a/1", Some(&read), 200),
-        (Method::GET, "runs/a/1?offset=-1&live=sse", Some(&produce), 403),
+        (
+            Method::GET,
+            "runs/a/1?offset=-1&live=sse",
+            Some(&produce),
+            403,
+        ),
         (Method::POST, "runs/a/1", Some(&read), 403),
         (Method::PUT, "runs/a/2", Some(&read), 403),
         (Method::DELETE, "runs/a/1", Some(&read), 403),
@@ -61,19 +81,36 @@ async fn reading_writing_and_deleting_need_their_scopes_and_the_tokens_sessions(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_page_gets_the_answers_only_of_listed_origins_and_never_as_a_page() {
     let site = Site::open(&[
-        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "[\"runs\"]"),
-        ("LANEKEEPER_LIVE__CORS_ORIGINS", "[\"https://app.example\"]"),
+        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "runs"),
+        ("LANEKEEPER_LIVE__CORS_ORIGINS", "https://app.example"),
     ])
     .await;
     let html = [("content-type", "text/html")];
-    let created = ask(&site, Method::PUT, "runs/page", &html, "<script>alert(1)</script>").await;
+    let created = ask(
+        &site,
+        Method::PUT,
+        "runs/page",
+        &html,
+        "<script>alert(1)</script>",
+    )
+    .await;
     assert_eq!(created.status(), 201);
-    for (origin, allowed) in [("https://app.example", "https://app.example"), ("https://evil.example", "")] {
+    for (origin, allowed) in [
+        ("https://app.example", "https://app.example"),
+        ("https://evil.example", ""),
+    ] {
         let read = ask(&site, Method::GET, "runs/page", &[("origin", origin)], "").await;
         assert_eq!(header(&read, "access-control-allow-origin"), allowed);
         assert_eq!(header(&read, "x-content-type-options"), "nosniff");
         assert!(header(&read, "content-security-policy").contains("sandbox"));
-        let preflight = ask(&site, Method::OPTIONS, "runs/page", &[("origin", origin)], "").await;
+        let preflight = ask(
+            &site,
+            Method::OPTIONS,
+            "runs/page",
+            &[("origin", origin)],
+            "",
+        )
+        .await;
         assert_eq!(preflight.status(), 204);
         let methods = header(&preflight, "access-control-allow-methods");
         assert_eq!(methods.contains("PUT"), !allowed.is_empty(), "{methods}");

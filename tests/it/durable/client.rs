@@ -15,8 +15,12 @@ async fn the_protocols_own_client_writes_follows_and_deletes_with_an_access_toke
         return;
     };
     let site = site().await;
-    let scopes = ["--scope", "read", "--scope", "produce", "--scope", "operate"];
-    let token = site.token(&[&["c"], &scopes[..], &["--stream", "runs"]].concat()).await;
+    let scopes = [
+        "--scope", "read", "--scope", "produce", "--scope", "operate",
+    ];
+    let token = site
+        .token(&[&["c"], &scopes[..], &["--stream", "runs"]].concat())
+        .await;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/durable");
     std::fs::copy(root.join("client.mjs"), tools.join("client.mjs")).unwrap();
     let client = Command::new("node")
@@ -24,7 +28,10 @@ async fn the_protocols_own_client_writes_follows_and_deletes_with_an_access_toke
         .current_dir(&tools)
         .kill_on_drop(true)
         .output();
-    let ran = timeout(Duration::from_secs(60), client).await.expect("it hangs").unwrap();
+    let ran = timeout(Duration::from_secs(60), client)
+        .await
+        .expect("it hangs")
+        .unwrap();
     let (said, error) = (
         String::from_utf8_lossy(&ran.stdout),
         String::from_utf8_lossy(&ran.stderr),

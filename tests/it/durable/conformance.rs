@@ -51,15 +51,16 @@ struct Test {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_test_of_the_protocols_own_suite_passes_or_its_group_stands_in_the_docs_with_the_reason() {
+async fn every_test_of_the_protocols_own_suite_passes_or_its_group_stands_in_the_docs_with_the_reason()
+ {
     let Some(tools) = tools() else {
         return;
     };
     // The suite's paths begin with /v1/stream/: below /v1/ds they are sessions `stream/…` of a stream `v1`.
     let site = Site::open(&[
-        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "[\"v1\"]"),
+        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "v1"),
         ("LANEKEEPER_DURABLE_STREAMS__LONG_POLL_MS", LONG_POLL_MS),
-        ("LANEKEEPER_LIVE__CORS_ORIGINS", "[\"*\"]"),
+        ("LANEKEEPER_LIVE__CORS_ORIGINS", "*"),
     ])
     .await;
     let database = [("DATABASE_URL", site.plant.url.as_str())];
@@ -107,7 +108,12 @@ async fn every_test_of_the_protocols_own_suite_passes_or_its_group_stands_in_the
         .filter(|test| !docs.contains(&format!("`{}`", group(test))))
         .map(|test| {
             let why = test.failure_messages.join("\n");
-            format!("{} > {}: {}", test.ancestor_titles.join(" > "), test.title, why)
+            format!(
+                "{} > {}: {}",
+                test.ancestor_titles.join(" > "),
+                test.title,
+                why
+            )
         })
         .collect();
     assert!(unexplained.is_empty(), "{}", unexplained.join("\n\n"));

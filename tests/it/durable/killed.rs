@@ -18,12 +18,14 @@ async fn a_producers_retries_over_killed_workers_leave_each_message_once_and_in_
     let plant = Plant::new(Duration::ZERO).await;
     let variables = [
         ("LANEKEEPER_HTTP__ALLOW_UNAUTHENTICATED", "true"),
-        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "[\"runs\"]"),
+        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "runs"),
     ];
     let client = Client::new();
     let mut worker = plant.worker(&variables).await;
     let path = "/v1/ds/runs/r1";
-    let created = client.put(worker.http() + path).header("content-type", "application/json");
+    let created = client
+        .put(worker.http() + path)
+        .header("content-type", "application/json");
     assert_eq!(created.send().await.unwrap().status(), 201);
     let mut unanswered = 0;
     for seq in 0..COUNT {
@@ -48,7 +50,11 @@ async fn a_producers_retries_over_killed_workers_leave_each_message_once_and_in_
                 continue;
             }
             let sent = sending.await.unwrap().unwrap();
-            assert!([200, 204].contains(&sent.status().as_u16()), "{}", sent.status());
+            assert!(
+                [200, 204].contains(&sent.status().as_u16()),
+                "{}",
+                sent.status()
+            );
             assert_eq!(header(&sent, "producer-seq"), seq.to_string());
             break;
         }

@@ -17,16 +17,44 @@ async fn a_name_that_is_used_again_begins_behind_what_was_there_and_old_offsets_
     let first = append(&site, "runs/r1", "[1,2]").await;
     let delete = ask(&site, Method::DELETE, "runs/r1", &[], "").await;
     assert_eq!(delete.status(), 204);
-    assert_eq!(ask(&site, Method::DELETE, "runs/r1", &[], "").await.status(), 404);
-    assert_eq!(ask(&site, Method::POST, "runs/r1", &[JSON], "3").await.status(), 404);
+    assert_eq!(
+        ask(&site, Method::DELETE, "runs/r1", &[], "")
+            .await
+            .status(),
+        404
+    );
+    assert_eq!(
+        ask(&site, Method::POST, "runs/r1", &[JSON], "3")
+            .await
+            .status(),
+        404
+    );
     create(&site, "runs/r1").await;
     let second = append(&site, "runs/r1", "3").await;
     assert!(second > first);
-    let read: Value = ask(&site, Method::GET, "runs/r1", &[], "").await.json().await.unwrap();
+    let read: Value = ask(&site, Method::GET, "runs/r1", &[], "")
+        .await
+        .json()
+        .await
+        .unwrap();
     assert_eq!(read, json!([3]));
-    let old = ask(&site, Method::GET, "runs/r1?offset=0000000000000000001", &[], "").await;
+    let old = ask(
+        &site,
+        Method::GET,
+        "runs/r1?offset=0000000000000000001",
+        &[],
+        "",
+    )
+    .await;
     Answer::of(old).await.assert_problem(410, "gone");
-    let ahead = ask(&site, Method::GET, "runs/r1?offset=0000000000000000009", &[], "").await;
+    let ahead = ask(
+        &site,
+        Method::GET,
+        "runs/r1?offset=0000000000000000009",
+        &[],
+        "",
+    )
+    .await;
     Answer::of(ahead).await.assert_problem(400, "bad_request");
     // What was appended before the deletion was promised to its subscriptions.
     site.plant.settled().await;
@@ -39,10 +67,26 @@ async fn a_session_that_an_operator_closed_is_not_opened_by_creating_its_stream(
     create(&site, "runs/r1").await;
     let close = site.request(Method::POST, "/v1/sessions/runs/r1/close");
     assert_eq!(close.send().await.unwrap().status(), 200);
-    assert_eq!(ask(&site, Method::PUT, "runs/r1", &[JSON], "").await.status(), 409);
-    assert_eq!(ask(&site, Method::DELETE, "runs/r1", &[], "").await.status(), 204);
-    assert_eq!(ask(&site, Method::PUT, "runs/r1", &[JSON], "").await.status(), 409);
-    let closed = "SELECT count(*) FROM lanekeeper.session WHERE name = 'r1' AND closed_at IS NOT NULL";
+    assert_eq!(
+        ask(&site, Method::PUT, "runs/r1", &[JSON], "")
+            .await
+            .status(),
+        409
+    );
+    assert_eq!(
+        ask(&site, Method::DELETE, "runs/r1", &[], "")
+            .await
+            .status(),
+        204
+    );
+    assert_eq!(
+        ask(&site, Method::PUT, "runs/r1", &[JSON], "")
+            .await
+            .status(),
+        409
+    );
+    let closed =
+        "SELECT count(*) FROM lanekeeper.session WHERE name = 'r1' AND closed_at IS NOT NULL";
     assert_eq!(site.plant.count(closed).await, 1);
 }
 
@@ -51,11 +95,23 @@ async fn readers_of_a_stream_that_is_deleted_are_not_told_that_it_ended_and_of_a
     let site = site().await;
     for (name, method, headers, says) in [
         ("runs/deleted", Method::DELETE, vec![], false),
-        ("runs/closed", Method::POST, vec![("stream-closed", "true")], true),
+        (
+            "runs/closed",
+            Method::POST,
+            vec![("stream-closed", "true")],
+            true,
+        ),
     ] {
         create(&site, name).await;
         append(&site, name, "1").await;
-        let sse = ask(&site, Method::GET, &format!("{name}?offset=-1&live=sse"), &[], "").await;
+        let sse = ask(
+            &site,
+            Method::GET,
+            &format!("{name}?offset=-1&live=sse"),
+            &[],
+            "",
+        )
+        .await;
         assert_eq!(sse.status(), 200);
         let path = format!("{name}?offset=now&live=long-poll");
         let poll = ask(&site, Method::GET, &path, &[], "");
@@ -66,14 +122,18 @@ async fn readers_of_a_stream_that_is_deleted_are_not_told_that_it_ended_and_of_a
         let (poll, ()) = tokio::join!(poll, end);
         assert_eq!(poll.status(), 204);
         assert_eq!(header(&poll, "stream-closed") == "true", says, "{name}");
-        let text = tokio::time::timeout(LIMIT, sse.text()).await.unwrap().unwrap();
+        let text = tokio::time::timeout(LIMIT, sse.text())
+            .await
+            .unwrap()
+            .unwrap();
         assert!(text.contains("data:[1]"), "{text}");
         assert_eq!(text.contains("streamClosed"), says, "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_whose_first_days_were_dropped_is_read_from_its_first_kept_event_or_answered_with_410() {
+async fn a_stream_whose_first_days_were_dropped_is_read_from_its_first_kept_event_or_answered_with_410()
+ {
     let site = site().await;
     create(&site, "runs/r1").await;
     append(&site, "runs/r1", "[1,2,3]").await;
@@ -84,7 +144,11 @@ async fn a_stream_whose_first_days_were_dropped_is_read_from_its_first_kept_even
         .batch_execute("DELETE FROM lanekeeper.event WHERE seq < 3")
         .await
         .unwrap();
-    let read: Value = ask(&site, Method::GET, "runs/r1", &[], "").await.json().await.unwrap();
+    let read: Value = ask(&site, Method::GET, "runs/r1", &[], "")
+        .await
+        .json()
+        .await
+        .unwrap();
     assert_eq!(read, json!([3]));
     for live in ["", "&live=long-poll", "&live=sse"] {
         let path = format!("runs/r1?offset=0000000000000000001{live}");
@@ -95,7 +159,8 @@ async fn a_stream_whose_first_days_were_dropped_is_read_from_its_first_kept_even
     let mut sse = sse;
     let mut text = String::new();
     wait_until(LIMIT, "what is kept comes", async || {
-        if let Ok(Ok(Some(chunk))) = tokio::time::timeout(Duration::from_secs(1), sse.chunk()).await {
+        if let Ok(Ok(Some(chunk))) = tokio::time::timeout(Duration::from_secs(1), sse.chunk()).await
+        {
             text.push_str(&String::from_utf8_lossy(&chunk));
         }
         text.contains("upToDate")

@@ -16,7 +16,7 @@ use crate::api::site::Site;
 /// A site that serves the stream `runs` by the protocol.
 async fn site() -> Site {
     Site::open(&[
-        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "[\"runs\"]"),
+        ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "runs"),
         ("LANEKEEPER_DURABLE_STREAMS__LONG_POLL_MS", "2000"),
     ])
     .await

@@ -9,7 +9,12 @@ async fn a_stream_remembers_the_thousand_producers_that_wrote_last() {
     let site = site().await;
     create(&site, "runs/r1").await;
     let send = async |id: &str, epoch: &str, seq: &str| {
-        let headers = [JSON, ("producer-id", id), ("producer-epoch", epoch), ("producer-seq", seq)];
+        let headers = [
+            JSON,
+            ("producer-id", id),
+            ("producer-epoch", epoch),
+            ("producer-seq", seq),
+        ];
         ask(&site, Method::POST, "runs/r1", &headers, "1").await
     };
     assert_eq!(send("first", "0", "0").await.status(), 200);
@@ -23,20 +28,46 @@ async fn a_stream_remembers_the_thousand_producers_that_wrote_last() {
         .await
         .unwrap();
     assert_eq!(send("last", "0", "0").await.status(), 200);
-    assert_eq!(site.plant.count("SELECT count(*) FROM lanekeeper.durable_producer").await, 1000);
-    assert_eq!(send("p1500", "0", "0").await.status(), 204, "it is remembered");
-    assert_eq!(send("first", "0", "1").await.status(), 409, "it begins anew");
+    assert_eq!(
+        site.plant
+            .count("SELECT count(*) FROM lanekeeper.durable_producer")
+            .await,
+        1000
+    );
+    assert_eq!(
+        send("p1500", "0", "0").await.status(),
+        204,
+        "it is remembered"
+    );
+    assert_eq!(
+        send("first", "0", "1").await.status(),
+        409,
+        "it begins anew"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_stream_of_an_old_name_knows_none_of_its_producers() {
     let site = site().await;
-    let headers = [JSON, ("producer-id", "p"), ("producer-epoch", "3"), ("producer-seq", "0")];
+    let headers = [
+        JSON,
+        ("producer-id", "p"),
+        ("producer-epoch", "3"),
+        ("producer-seq", "0"),
+    ];
     for _ in 0..2 {
         create(&site, "runs/r1").await;
         let sent = ask(&site, Method::POST, "runs/r1", &headers, "1").await;
-        assert_eq!((sent.status().as_u16(), header(&sent, "producer-epoch")), (200, "3".to_owned()));
-        assert_eq!(ask(&site, Method::DELETE, "runs/r1", &[], "").await.status(), 204);
+        assert_eq!(
+            (sent.status().as_u16(), header(&sent, "producer-epoch")),
+            (200, "3".to_owned())
+        );
+        assert_eq!(
+            ask(&site, Method::DELETE, "runs/r1", &[], "")
+                .await
+                .status(),
+            204
+        );
     }
 }
 
@@ -45,8 +76,18 @@ async fn producers_that_are_idle_for_as_long_as_keys_are_kept_are_forgotten() {
     let site = site().await;
     create(&site, "runs/r1").await;
     for id in ["old", "new"] {
-        let headers = [JSON, ("producer-id", id), ("producer-epoch", "0"), ("producer-seq", "0")];
-        assert_eq!(ask(&site, Method::POST, "runs/r1", &headers, "1").await.status(), 200);
+        let headers = [
+            JSON,
+            ("producer-id", id),
+            ("producer-epoch", "0"),
+            ("producer-seq", "0"),
+        ];
+        assert_eq!(
+            ask(&site, Method::POST, "runs/r1", &headers, "1")
+                .await
+                .status(),
+            200
+        );
     }
     site.plant
         .client
@@ -57,10 +98,19 @@ async fn producers_that_are_idle_for_as_long_as_keys_are_kept_are_forgotten() {
         .unwrap();
     let kept = "SELECT count(*) FROM lanekeeper.durable_producer";
     let rounds = "SELECT keys_forgotten FROM lanekeeper.maintain_log(7, 30)";
-    crate::support::wait_until(crate::process::plant::LIMIT, "it is forgotten", async || {
-        site.plant.client.query(rounds, &[]).await.unwrap();
-        site.plant.count(kept).await == 1
-    })
+    crate::support::wait_until(
+        crate::process::plant::LIMIT,
+        "it is forgotten",
+        async || {
+            site.plant.client.query(rounds, &[]).await.unwrap();
+            site.plant.count(kept).await == 1
+        },
+    )
     .await;
-    assert_eq!(site.plant.count(&format!("{kept} WHERE producer_id = 'new'")).await, 1);
+    assert_eq!(
+        site.plant
+            .count(&format!("{kept} WHERE producer_id = 'new'"))
+            .await,
+        1
+    );
 }
