@@ -87,7 +87,9 @@ impl RedisPubSub {
 #[async_trait]
 impl Adapter for RedisPubSub {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
-        self.server.run(delivery, &[self.command(delivery)]).await
+        self.server
+            .run(delivery, vec![self.command(delivery)])
+            .await
     }
 
     fn max_batch(&self) -> usize {
@@ -99,7 +101,7 @@ impl Adapter for RedisPubSub {
             return BatchVerdict::Each(Vec::new());
         };
         let commands: Vec<Cmd> = deliveries.iter().map(|one| self.command(one)).collect();
-        BatchVerdict::Whole(self.server.run(first, &commands).await)
+        BatchVerdict::Whole(self.server.run(first, commands).await)
     }
 }
 

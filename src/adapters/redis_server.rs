@@ -92,7 +92,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Carries out commands, all or none, and judges what became of them. What is observed is noted with this delivery.
-    pub async fn run(&self, delivery: &Delivery<'_>, commands: &[Cmd]) -> Verdict {
+    pub async fn run(&self, delivery: &Delivery<'_>, commands: Vec<Cmd>) -> Verdict {
         match timeout(self.timeout, self.carry_out(commands)).await {
             Ok(Ok(())) => Verdict::Accepted,
             Ok(Err(error)) => {
@@ -116,15 +116,15 @@ impl Server {
         }
     }
 
-    async fn carry_out(&self, commands: &[Cmd]) -> Result<(), RedisError> {
+    async fn carry_out(&self, commands: Vec<Cmd>) -> Result<(), RedisError> {
         let mut connection = self.connected().await?;
-        if let [command] = commands {
+        if let [command] = commands.as_slice() {
             return command.query_async(&mut connection).await;
         }
         let mut transaction = redis::pipe();
         transaction.atomic();
         for command in commands {
-            transaction.add_command(command.clone()).ignore();
+            transaction.add_command(command).ignore();
         }
         transaction.query_async(&mut connection).await
     }

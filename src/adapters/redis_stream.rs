@@ -176,7 +176,9 @@ impl RedisStream {
 #[async_trait]
 impl Adapter for RedisStream {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
-        self.server.run(delivery, &[self.command(delivery)]).await
+        self.server
+            .run(delivery, vec![self.command(delivery)])
+            .await
     }
 
     fn max_batch(&self) -> usize {
@@ -188,7 +190,7 @@ impl Adapter for RedisStream {
             return BatchVerdict::Each(Vec::new());
         };
         let commands: Vec<Cmd> = deliveries.iter().map(|one| self.command(one)).collect();
-        BatchVerdict::Whole(self.server.run(first, &commands).await)
+        BatchVerdict::Whole(self.server.run(first, commands).await)
     }
 }
 

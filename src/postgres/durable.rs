@@ -116,7 +116,7 @@ pub async fn create(
         .await
         .and_then(|row| {
             Ok(Created {
-                outcome: match row.try_get("outcome")? {
+                outcome: match row.try_get::<_, &str>("outcome")? {
                     "created" => Creation::Created,
                     "there" => Creation::There,
                     _ => Creation::Conflict,
@@ -189,7 +189,7 @@ impl Appended {
     };
 
     fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        let outcome = match row.try_get("outcome")? {
+        let outcome = match row.try_get::<_, &str>("outcome")? {
             "done" => Outcome::Done,
             "duplicate" => Outcome::Duplicate,
             "closed" => Outcome::Closed,

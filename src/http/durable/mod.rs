@@ -47,7 +47,7 @@ use crate::problem_type;
 
 const PATH: &str = "/v1/ds/{stream}/{*session}";
 
-const CORS: Allowed = Allowed {
+static CORS: Allowed = Allowed {
     methods: HeaderValue::from_static("GET, HEAD, PUT, POST, DELETE"),
     headers: HeaderValue::from_static(
         "authorization, cache-control, content-type, if-none-match, lanekeeper-event-type, producer-epoch, producer-id, \

@@ -30,13 +30,13 @@ impl fmt::Display for Offset {
 
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum Start {
     Beginning,
     Now,
     Behind(Offset),
 }
 
-impl From {
+impl Start {
     /// `None`: it is none.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -79,13 +79,13 @@ mod tests {
         texts.sort();
         assert_eq!(texts, written);
         for text in texts {
-            let Some(From::Behind(offset)) = From::parse(&text) else {
+            let Some(Start::Behind(offset)) = Start::parse(&text) else {
                 panic!("{text}");
             };
             assert_eq!(offset.to_string(), text);
         }
-        assert_eq!(From::parse("-1"), Some(From::Beginning));
-        assert_eq!(From::parse("now"), Some(From::Now));
+        assert_eq!(Start::parse("-1"), Some(Start::Beginning));
+        assert_eq!(Start::parse("now"), Some(Start::Now));
         let too_large = "9".repeat(DIGITS);
         for other in [
             "",
@@ -98,7 +98,7 @@ mod tests {
             "0,1",
             &too_large,
         ] {
-            assert_eq!(From::parse(other), None, "{other}");
+            assert_eq!(Start::parse(other), None, "{other}");
         }
     }
 

@@ -18,7 +18,7 @@ use tokio_postgres::Client;
 
 use super::answer::{Answer, etag, has};
 use super::content::{self, Content, Event};
-use super::offset::{From, Offset};
+use super::offset::{Offset, Start};
 use super::request::{Asked, Mode, refused};
 use super::{Durable, Name, Named, missing, named, sse};
 use crate::access::Peer;
@@ -101,7 +101,7 @@ pub async fn read(
         }
         Mode::Sse => {
             let from = reading.from()?;
-            if from < reading.state.newest && reading.asked.from != From::Beginning {
+            if from < reading.state.newest && reading.asked.from != Start::Beginning {
                 reading.refuse_gone(from).await?;
             }
             drop(request);
@@ -137,19 +137,19 @@ impl Reading {
     fn from(&self) -> Result<i64, Problem> {
         let state = &self.state;
         match self.asked.from {
-            From::Beginning => Ok(state.first_seq - 1),
-            From::Now => Ok(state.newest),
-            From::Behind(Offset(seq)) if seq > state.newest => Err(refused(format!(
+            Start::Beginning => Ok(state.first_seq - 1),
+            Start::Now => Ok(state.newest),
+            Start::Behind(Offset(seq)) if seq > state.newest => Err(refused(format!(
                 "the offset is beyond the end of the stream, {}",
                 Offset(state.newest)
             ))),
-            From::Behind(Offset(seq)) if seq < state.first_seq - 1 => Err(gone()),
-            From::Behind(Offset(seq)) => Ok(seq),
+            Start::Behind(Offset(seq)) if seq < state.first_seq - 1 => Err(gone()),
+            Start::Behind(Offset(seq)) => Ok(seq),
         }
     }
 
     async fn catch_up(&self, headers: &HeaderMap) -> Result<Response, Problem> {
-        if self.asked.from == From::Now {
+        if self.asked.from == Start::Now {
             return Ok(Answer::new(StatusCode::OK)
                 .with("content-type", &self.state.content_type)
                 .next_offset(self.state.newest)
@@ -168,7 +168,7 @@ impl Reading {
         let state = &self.state;
         let page = self.durable.page(state.session_id, from + 1).await?;
         let next = page.last().map_or(from, |last| last.seq);
-        if self.asked.from != From::Beginning {
+        if self.asked.from != Start::Beginning {
             let first = page.first().map_or(state.newest + 1, |first| first.seq);
             if first > from + 1 && from < state.newest {
                 return Err(gone());

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header};
 use jiff::Timestamp;
 use lanekeeper_postgres::durable::Producer;
 
-use super::offset::From;
+use super::offset::Start;
 use crate::problem::Problem;
 use crate::problem_type;
 
@@ -143,7 +143,7 @@ pub enum Mode {
 /// What a read asks for.
 #[derive(Debug)]
 pub struct Asked {
-    pub from: From,
+    pub from: Start,
     pub mode: Mode,
     pub cursor: Option<String>,
 }
@@ -170,12 +170,12 @@ impl Asked {
             Some(_) => return Err(refused("live is neither long-poll nor sse")),
         };
         let from = match offset {
-            Some(offset) => From::parse(&offset).ok_or_else(|| {
+            Some(offset) => Start::parse(&offset).ok_or_else(|| {
                 refused("the offset is none of ours").hint(
                     "give back the Stream-Next-Offset of an answer, -1 for the beginning, or now",
                 )
             })?,
-            None if mode == Mode::CatchUp => From::Beginning,
+            None if mode == Mode::CatchUp => Start::Beginning,
             None => return Err(refused("a live read needs an offset")),
         };
         Ok(Self {
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_live_read_needs_an_offset_and_no_parameter_comes_twice() {
         let asked = Asked::read("offset=-1&foo=bar&live=sse&cursor=7").unwrap();
-        assert_eq!((asked.from, asked.mode), (From::Beginning, Mode::Sse));
+        assert_eq!((asked.from, asked.mode), (Start::Beginning, Mode::Sse));
         assert_eq!(asked.cursor.as_deref(), Some("7"));
         assert_eq!(Asked::read("").unwrap().mode, Mode::CatchUp);
         for bad in [

@@ -23,7 +23,7 @@ pub struct Allowed {
     pub exposed: Option<HeaderValue>,
 }
 
-const FOLLOWING: Allowed = Allowed {
+static FOLLOWING: Allowed = Allowed {
     methods: HeaderValue::from_static("GET"),
     headers: HeaderValue::from_static("authorization, last-event-id, cache-control"),
     exposed: None,
