@@ -61,7 +61,7 @@ async fn a_producers_retries_over_killed_workers_leave_each_message_once_and_in_
     }
     assert_eq!(unanswered, COUNT / 12);
     let read = client.get(worker.http() + path).send().await.unwrap();
-    let read: Vec<Value> = read.json().await.unwrap();
+    let read: Vec<Value> = super::json(read).await;
     let expected: Vec<Value> = (0..COUNT).map(|n| json!({ "n": n })).collect();
     assert_eq!(read, expected);
     plant.settled().await;

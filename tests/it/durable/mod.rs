@@ -10,6 +10,7 @@ mod producers;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response};
+use serde::de::DeserializeOwned;
 
 use crate::api::site::Site;
 
@@ -47,6 +48,11 @@ async fn ask(
 fn header(response: &Response, name: &str) -> String {
     let value = response.headers().get(name);
     value.map_or(String::new(), |value| value.to_str().unwrap().to_owned())
+}
+
+/// The body of an answer as JSON.
+async fn json<T: DeserializeOwned>(response: Response) -> T {
+    serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
 }
 
 const JSON: (&str, &str) = ("content-type", "application/json");
