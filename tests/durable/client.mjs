@@ -24,7 +24,7 @@ for (let n = 3; n <= 102; n++) producer.append(JSON.stringify({ n }));
 await producer.flush();
 await producer.detach?.();
 // A second process of the same producer takes over with the next epoch.
-const successor = new IdempotentProducer(handle, "p", { autoClaim: true, onError: (error) => { throw error; } });
+const successor = new IdempotentProducer(handle, "p", { epoch: 1, onError: (error) => { throw error; } });
 successor.append(JSON.stringify({ n: 103 }));
 await successor.flush();
 await followed;

@@ -103,8 +103,8 @@ async fn of_two_producers_that_expect_the_same_seq_the_second_waits_and_learns_w
             (appended, second)
         });
         wait_until(LIMIT, "the second waits for the first", async || {
-            let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-                             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+            let waits = "SELECT count(*) FROM pg_stat_activity
+                         WHERE datname = current_database() AND wait_event_type = 'Lock'";
             watch.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 1
         })
         .await;

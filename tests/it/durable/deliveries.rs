@@ -24,11 +24,7 @@ async fn what_a_client_of_the_protocol_appends_webhooks_get_in_order_and_the_oth
     assert_eq!(header(&read, "stream-next-offset"), "0000000000000000004");
     let read: Value = super::json(read).await;
     assert_eq!(read, json!([{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]));
-    let logged: Value = super::json(site
-        .read("r1", "")
-        .send()
-        .await
-        .unwrap()).await;
+    let logged: Value = super::json(site.read("r1", "").send().await.unwrap()).await;
     let types: Vec<&Value> = logged["events"]
         .as_array()
         .unwrap()
@@ -65,8 +61,7 @@ async fn a_session_that_nobody_created_by_the_protocol_is_a_stream_of_json() {
     Answer::of(append)
         .await
         .assert_problem(409, "stream_conflict");
-    let read: Value = super::json(ask(&site, Method::GET, "runs/r1", &[], "")
-        .await).await;
+    let read: Value = super::json(ask(&site, Method::GET, "runs/r1", &[], "").await).await;
     assert_eq!(read, json!([[1]]));
     assert_eq!(
         ask(&site, Method::GET, "runs/none", &[], "").await.status(),

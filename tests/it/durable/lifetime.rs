@@ -32,8 +32,7 @@ async fn a_name_that_is_used_again_begins_behind_what_was_there_and_old_offsets_
     create(&site, "runs/r1").await;
     let second = append(&site, "runs/r1", "3").await;
     assert!(second > first);
-    let read: Value = super::json(ask(&site, Method::GET, "runs/r1", &[], "")
-        .await).await;
+    let read: Value = super::json(ask(&site, Method::GET, "runs/r1", &[], "").await).await;
     assert_eq!(read, json!([3]));
     let old = ask(
         &site,
@@ -141,8 +140,7 @@ async fn a_stream_whose_first_days_were_dropped_is_read_from_its_first_kept_even
         .batch_execute("DELETE FROM lanekeeper.event WHERE seq < 3")
         .await
         .unwrap();
-    let read: Value = super::json(ask(&site, Method::GET, "runs/r1", &[], "")
-        .await).await;
+    let read: Value = super::json(ask(&site, Method::GET, "runs/r1", &[], "").await).await;
     assert_eq!(read, json!([3]));
     for live in ["", "&live=long-poll", "&live=sse"] {
         let path = format!("runs/r1?offset=0000000000000000001{live}");
