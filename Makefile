@@ -34,7 +34,8 @@ package: build ## A Debian package of the release build, in target/package
 
 test: lint deploy deny ## Everything that CI checks
 	BROWSER_TOOLS='$(TARGET)/browser-tools' PROTOCOL_TOOLS='$(TARGET)/protocol-tools' \
-		scripts/install-requirements.sh pgbouncer redis faketime node tmux browser protocols
+		DURABLE_TOOLS='$(TARGET)/durable-tools' \
+		scripts/install-requirements.sh pgbouncer redis faketime node tmux browser protocols durable
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)

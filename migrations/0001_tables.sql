@@ -324,6 +324,46 @@ CREATE TABLE lanekeeper.dedupe (
 );
 CREATE INDEX dedupe_by_age ON lanekeeper.dedupe (created_at);
 
+-- Sessions that were created, deleted or written with a producer's numbers over the Durable Streams protocol: what the
+-- protocol knows of a stream and a session does not. See functions/durable/. A session without a row is a stream of JSON.
+CREATE TABLE lanekeeper.durable_stream (
+    session_id   bigint PRIMARY KEY,
+    -- As the client gave it.
+    content_type text NOT NULL DEFAULT 'application/json',
+    -- What is before is of a stream that was there under the same name, and was deleted or expired.
+    first_seq    bigint NOT NULL DEFAULT 1,
+    -- It expires when nobody has read or written it for so long.
+    ttl_seconds  bigint,
+    expires_at   timestamptz,
+    used_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The last Stream-Seq.
+    writer_seq   text COLLATE "C",
+    -- The protocol closed the session, so the protocol may open it again for a stream of the same name.
+    closed_here  boolean NOT NULL DEFAULT false,
+    -- The producer that closed it, with its epoch and seq: its retry is no conflict.
+    closed_by    text,
+    closed_epoch bigint,
+    closed_seq   bigint,
+    deleted_at   timestamptz,
+    CONSTRAINT content_type_is_bounded CHECK (octet_length(content_type) BETWEEN 1 AND 200),
+    CONSTRAINT first_seq_starts_at_one CHECK (first_seq > 0),
+    CONSTRAINT one_expiry CHECK (num_nonnulls(ttl_seconds, expires_at) <= 1),
+    CONSTRAINT writer_seq_is_bounded CHECK (octet_length(writer_seq) BETWEEN 1 AND 256)
+);
+
+-- Where each idempotent producer of such a stream stands. At most 1,000 of a stream: see functions/durable/append_durable.sql.
+CREATE TABLE lanekeeper.durable_producer (
+    session_id  bigint NOT NULL,
+    producer_id text COLLATE "C" NOT NULL,
+    epoch       bigint NOT NULL,
+    seq         bigint NOT NULL,
+    used_at     timestamptz NOT NULL,
+    PRIMARY KEY (session_id, producer_id),
+    CONSTRAINT producer_id_is_bounded CHECK (octet_length(producer_id) BETWEEN 1 AND 256),
+    CONSTRAINT numbers_are_not_negative CHECK (epoch >= 0 AND seq >= 0)
+);
+CREATE INDEX durable_producer_by_age ON lanekeeper.durable_producer (used_at);
+
 -- Documents that are there: a row from its creation to its deletion. An update does not touch it. A document is a session
 -- `kind/id` of the stream `documents`.
 CREATE TABLE lanekeeper.document (

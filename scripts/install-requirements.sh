@@ -177,6 +177,23 @@ require_protocols() {
     fi
 }
 
+# The Durable Streams protocol's own suite and client, whose tests skip themselves without, into a folder that `make clean`
+# removes.
+require_durable() {
+    require_node
+    tools=${DURABLE_TOOLS:-target/durable-tools}
+    ! cmp -s tests/durable/package-lock.json "$tools/installed.json" || return 0
+    mkdir -p "$tools"
+    cp tests/durable/package.json tests/durable/package-lock.json "$tools"
+    command -v npm >/dev/null || (install npm node npm npm) || :
+    say "installing the packages of tests/durable into $tools"
+    if npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$tools" >&2; then
+        cp tests/durable/package-lock.json "$tools/installed.json"
+    else
+        say "without the Durable Streams protocol's own suite and client: neither is tried"
+    fi
+}
+
 # What scripts/check-deploy.sh uses, into a folder that `make clean` removes. It does without what cannot be had.
 require_deploy() {
     tools=${DEPLOY_TOOLS:-target/deploy-tools}

@@ -26,6 +26,7 @@ pub mod append {
     };
     pub use lanekeeper_postgres::appender::{Appender, AppenderError};
     pub use lanekeeper_postgres::queue_full::QueueFull;
+    pub use lanekeeper_postgres::seq_conflict::SeqConflict;
 }
 
 /// What people write to agents: appending it to the stream `inbound`.

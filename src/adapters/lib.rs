@@ -18,6 +18,8 @@ mod exec;
 pub mod fake;
 mod file_system;
 mod http;
+mod redis_pubsub;
+mod redis_server;
 mod redis_stream;
 mod registry;
 mod reload;

@@ -3,35 +3,25 @@
 //! An entry has the body that a webhook gets in the field `event`, and fields that a consumer can use without parsing
 //! it: `id`, `stream`, `session`, `seq`, `type`, `attempt`, and `traceparent` and `tracestate` where there are any. A
 //! delivery whose answer was lost comes again: consumers drop it by `id`.
-//!
-//! A batch is one transaction of Redis (MULTI, EXEC) and one round trip: either all of its entries are added or none. With
-//! less, a server that runs out of memory for a moment could add a later entry and refuse an earlier one.
-//!
-//! One connection for all lanes, made when it is needed and made anew after it failed.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use lanekeeper_core::adapter::{Adapter, BatchVerdict, Delivery, Verdict};
-use lanekeeper_core::observed::Cause;
 use lanekeeper_core::trace::TraceContext;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError};
+use redis::Cmd;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Mutex;
-use tokio::time::timeout;
 
+use super::redis_server::{self, Server, named};
 use super::settings::{self, SettingsError};
-use super::{Environment, descriptors, envelope};
+use super::{Environment, envelope};
 
 const KIND: &str = "redis_stream";
 const DEFAULT_KEY: &str = "lanekeeper:{stream}";
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
-/// Events in one round trip.
-const MOST_EVENTS: usize = 100;
 const MOST_ENTRIES: u64 = 1_000_000_000;
+/// Ten years.
+const LONGEST_AGE_S: u64 = 315_576_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,47 +32,77 @@ struct Settings {
     key: Option<String>,
     /// About so many entries are kept; all by default.
     max_len: Option<u64>,
+    /// Entries are kept for about so long, in place of `max_len`.
+    max_age_s: Option<u64>,
     timeout_ms: Option<u64>,
     /// Events in one round trip.
     batch: Option<u64>,
 }
 
+/// Which entries an append drops, as far as whole nodes of them are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trim {
+    Nothing,
+    /// All but about so many.
+    Length(u64),
+    /// Those that are older.
+    Age(Duration),
+}
+
+impl Trim {
+    /// Adds its arguments to an `XADD`.
+    fn add_to(self, command: &mut Cmd) {
+        match self {
+            Self::Nothing => {}
+            Self::Length(most) => {
+                command.arg("MAXLEN").arg("~").arg(most);
+            }
+            Self::Age(longest) => {
+                // An entry's id begins with its time in milliseconds. The clock is this worker's, the ids' is the
+                // server's: what is about so old differs by as much.
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                let oldest = now.unwrap_or_default().saturating_sub(longest);
+                command
+                    .arg("MINID")
+                    .arg("~")
+                    .arg(oldest.as_millis().to_string());
+            }
+        }
+    }
+}
+
 struct Checked {
-    url_env: String,
+    server: redis_server::Checked,
     key: String,
-    max_len: Option<u64>,
-    timeout: Duration,
-    batch: usize,
+    trim: Trim,
 }
 
 impl Checked {
     fn read(given: &Value) -> Result<Self, SettingsError> {
         let given: Settings = settings::parse(KIND, given)?;
         let refused = |key, reason: &str| Err(SettingsError::invalid(KIND, key, reason));
-        if given.url_env.contains(':') || given.url_env.is_empty() {
-            // Not repeated: it may well be the URL itself.
-            return refused(
-                "url_env",
-                "it must be the name of an environment variable, not the URL",
-            );
-        }
+        let server =
+            redis_server::Checked::read(KIND, given.url_env, given.timeout_ms, given.batch)?;
         let key = given.key.unwrap_or_else(|| DEFAULT_KEY.to_owned());
         if key.is_empty() {
             return refused("key", "it must not be empty");
         }
-        if given
-            .max_len
-            .is_some_and(|most| !(1..=MOST_ENTRIES).contains(&most))
-        {
-            return refused("max_len", "it must lie between 1 and 1000000000");
-        }
-        Ok(Self {
-            url_env: given.url_env,
-            key,
-            max_len: given.max_len,
-            timeout: settings::timeout(KIND, given.timeout_ms, DEFAULT_TIMEOUT, LONGEST_TIMEOUT)?,
-            batch: settings::batch(KIND, given.batch, MOST_EVENTS)?,
-        })
+        let trim = match (given.max_len, given.max_age_s) {
+            (None, None) => Trim::Nothing,
+            (Some(most), None) if (1..=MOST_ENTRIES).contains(&most) => Trim::Length(most),
+            (None, Some(age)) if (1..=LONGEST_AGE_S).contains(&age) => {
+                Trim::Age(Duration::from_secs(age))
+            }
+            (Some(_), None) => return refused("max_len", "it must lie between 1 and 1000000000"),
+            (None, Some(_)) => return refused("max_age_s", "it must lie between 1 and 315576000"),
+            (Some(_), Some(_)) => {
+                return refused(
+                    "max_age_s",
+                    "a stream is trimmed by it or by max_len, not by both",
+                );
+            }
+        };
+        Ok(Self { server, key, trim })
     }
 }
 
@@ -97,60 +117,29 @@ pub(super) fn build(
     settings: &Value,
     environment: &Environment,
 ) -> Result<RedisStream, SettingsError> {
-    let Checked {
-        url_env,
-        key,
-        max_len,
-        timeout,
-        batch,
-    } = Checked::read(settings)?;
-    let url = environment
-        .secret(&url_env)
-        .map_err(|source| SettingsError::Secret {
-            subscription: subscription.to_owned(),
-            source,
-        })?;
-    // Fails only where it is there already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // The error's own words could repeat the URL.
-    let client = Client::open(url)
-        .map_err(|_| SettingsError::invalid(KIND, "url_env", "its value is no URL of a Redis"))?;
+    let Checked { server, key, trim } = Checked::read(settings)?;
     Ok(RedisStream {
-        client,
+        batch: server.batch,
+        server: server.open(subscription, environment)?,
         key,
-        max_len,
-        timeout,
-        batch,
-        connection: Mutex::new(None),
+        trim,
     })
 }
 
 /// Adds each event to a stream of one Redis server.
 pub(super) struct RedisStream {
-    client: Client,
+    server: Server,
     key: String,
-    max_len: Option<u64>,
-    timeout: Duration,
+    trim: Trim,
     batch: usize,
-    connection: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl RedisStream {
-    fn key(&self, delivery: &Delivery<'_>) -> String {
-        let event = delivery.event;
-        // The session last: its name may hold anything, braces too.
-        self.key
-            .replace("{stream}", &event.stream)
-            .replace("{session}", &event.session)
-    }
-
-    fn command(&self, delivery: &Delivery<'_>) -> redis::Cmd {
+    fn command(&self, delivery: &Delivery<'_>) -> Cmd {
         let event = delivery.event;
         let mut command = redis::cmd("XADD");
-        command.arg(self.key(delivery));
-        if let Some(most) = self.max_len {
-            command.arg("MAXLEN").arg("~").arg(most);
-        }
+        command.arg(named(&self.key, delivery));
+        self.trim.add_to(&mut command);
         command
             .arg("*")
             .arg("id")
@@ -182,79 +171,14 @@ impl RedisStream {
         command.arg("event").arg(envelope::body(delivery));
         command
     }
-
-    async fn connected(&self) -> Result<MultiplexedConnection, RedisError> {
-        let mut kept = self.connection.lock().await;
-        if let Some(connection) = &*kept {
-            return Ok(connection.clone());
-        }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            // Each delivery has its own.
-            .set_response_timeout(None);
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        Ok(kept.insert(connection).clone())
-    }
-
-    async fn add(&self, delivery: &Delivery<'_>) -> Result<(), RedisError> {
-        let mut connection = self.connected().await?;
-        self.command(delivery).query_async(&mut connection).await
-    }
-
-    async fn add_all(&self, deliveries: &[Delivery<'_>]) -> Result<(), RedisError> {
-        let mut connection = self.connected().await?;
-        let mut transaction = redis::pipe();
-        transaction.atomic();
-        for delivery in deliveries {
-            transaction.add_command(self.command(delivery)).ignore();
-        }
-        transaction.query_async(&mut connection).await
-    }
-
-    /// The next delivery makes a connection of its own.
-    async fn forget(&self) {
-        *self.connection.lock().await = None;
-    }
-}
-
-impl RedisStream {
-    /// The verdict on what was asked of the server. What is observed is noted with this delivery.
-    async fn judged(
-        &self,
-        delivery: &Delivery<'_>,
-        asking: impl Future<Output = Result<(), RedisError>>,
-    ) -> Verdict {
-        match timeout(self.timeout, asking).await {
-            Ok(Ok(())) => Verdict::Accepted,
-            Ok(Err(error)) => {
-                // A server that refuses may be the wrong one by now: a replica since a failover, another node.
-                self.forget().await;
-                if error.is_connection_refusal() {
-                    delivery.failed_by(Cause::ConnectionRefused);
-                } else if error.is_timeout() {
-                    delivery.failed_by(Cause::Timeout);
-                } else if error.is_connection_dropped() {
-                    delivery.failed_by(Cause::ConnectionReset);
-                }
-                descriptors::unsent(&error, said(&error))
-            }
-            Err(_) => {
-                self.forget().await;
-                delivery.failed_by(Cause::Timeout);
-                let waited = self.timeout.as_millis();
-                Verdict::retry(format!("Redis did not answer within {waited} ms"))
-            }
-        }
-    }
 }
 
 #[async_trait]
 impl Adapter for RedisStream {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Verdict {
-        self.judged(delivery, self.add(delivery)).await
+        self.server
+            .run(delivery, vec![self.command(delivery)])
+            .await
     }
 
     fn max_batch(&self) -> usize {
@@ -262,21 +186,11 @@ impl Adapter for RedisStream {
     }
 
     async fn deliver_batch(&self, deliveries: &[Delivery<'_>]) -> BatchVerdict {
-        match deliveries.first() {
-            Some(first) => BatchVerdict::Whole(self.judged(first, self.add_all(deliveries)).await),
-            None => BatchVerdict::Each(Vec::new()),
-        }
-    }
-}
-
-/// Without what it was asked: the server's code and words, or what kind of failure it was. Everything may be
-/// mended: a full memory, a replica, a key of another type, a password.
-fn said(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("Redis refused it: {code} {detail}"),
-        (Some(code), None) => format!("Redis refused it: {code}"),
-        (None, _) if error.is_connection_refusal() => "Redis refuses connections".to_owned(),
-        (None, _) => format!("Redis cannot be reached: {}", error.category()),
+        let Some(first) = deliveries.first() else {
+            return BatchVerdict::Each(Vec::new());
+        };
+        let commands: Vec<Cmd> = deliveries.iter().map(|one| self.command(one)).collect();
+        BatchVerdict::Whole(self.server.run(first, commands).await)
     }
 }
 
@@ -299,6 +213,11 @@ mod tests {
         );
         assert!(refusal(json!({"url_env": "R", "key": ""})).contains("`key`"));
         assert!(refusal(json!({"url_env": "R", "max_len": 0})).contains("`max_len`"));
+        for age in [0, LONGEST_AGE_S + 1] {
+            assert!(refusal(json!({"url_env": "R", "max_age_s": age})).contains("`max_age_s`"));
+        }
+        let both = refusal(json!({"url_env": "R", "max_len": 5, "max_age_s": 5}));
+        assert!(both.contains("not by both"), "{both}");
         assert!(refusal(json!({"url_env": "R", "batch": 101})).contains("between 1 and 100"));
         assert!(refusal(json!({})).contains("missing field `url_env`"));
         let environment = Environment::with_variables(false, [("R", "http://:secret@host")]);

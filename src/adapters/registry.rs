@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Environment, Exec, PlatformRate, SettingsError, Stdout, Tmux, Webhook, agent, discord,
-    redis_stream, slack, telegram,
+    redis_pubsub, redis_stream, slack, telegram,
 };
 
 /// What a subscription's `adapter` may name.
@@ -15,6 +15,7 @@ pub const KINDS: &[&str] = &[
     "agent",
     "discord",
     "exec",
+    "redis_pubsub",
     "redis_stream",
     "slack",
     "stdout",
@@ -34,6 +35,7 @@ pub(super) fn build_once(
         "agent" => agent::build(subscription, settings, environment)?,
         "discord" => Arc::new(discord::build(subscription, settings, environment)?),
         "exec" => Arc::new(Exec::build(settings, environment)?),
+        "redis_pubsub" => Arc::new(redis_pubsub::build(subscription, settings, environment)?),
         "redis_stream" => Arc::new(redis_stream::build(subscription, settings, environment)?),
         "slack" => Arc::new(slack::build(subscription, settings, environment)?),
         "stdout" => Arc::new(Stdout::build(subscription, settings)?),
@@ -84,6 +86,7 @@ pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
         "agent" => agent::check(settings),
         "discord" => discord::check(settings),
         "exec" => Exec::check(settings),
+        "redis_pubsub" => redis_pubsub::check(settings),
         "redis_stream" => redis_stream::check(settings),
         "slack" => slack::check(settings),
         "stdout" => Stdout::check(settings),
@@ -141,11 +144,12 @@ mod tests {
     }
 
     /// Each kind with the fewest settings that it takes.
-    fn smallest_settings() -> [(&'static str, Value); 9] {
+    fn smallest_settings() -> [(&'static str, Value); 10] {
         [
             ("agent", json!({"url": "http://example.com/frames"})),
             ("discord", json!({"token_env": "TOKEN", "channel": "1"})),
             ("exec", json!({"command": ["true"]})),
+            ("redis_pubsub", json!({"url_env": "REDIS"})),
             ("redis_stream", json!({"url_env": "REDIS"})),
             ("slack", json!({"token_env": "TOKEN", "channel": "C1"})),
             ("stdout", json!({})),
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: agent, discord, exec, redis_stream, slack, stdout, telegram, tmux, webhook"
+             known adapters: agent, discord, exec, redis_pubsub, redis_stream, slack, stdout, telegram, tmux, webhook"
         );
     }
 

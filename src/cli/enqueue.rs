@@ -64,6 +64,9 @@ pub struct Args {
     /// The event's name with its producer: a repeated one is not enqueued again
     #[arg(long, value_name = "KEY", conflicts_with = "lines")]
     dedupe_key: Option<String>,
+    /// The seq that the event is to have, the session's newest plus one: any other is refused
+    #[arg(long, value_name = "N", conflicts_with = "lines", value_parser = clap::value_parser!(i64).range(1..))]
+    expected_seq: Option<i64>,
     /// -100 to 100: a higher one pulls its session forward
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, conflicts_with = "lines",
           value_parser = clap::value_parser!(i16).range(-100..=100))]
@@ -98,6 +101,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         dedupe_key: args.dedupe_key.as_deref(),
         priority: args.priority,
         headers: headers.as_deref(),
+        expected_seq: args.expected_seq,
         ..NewEvent::new(session, event_type, &payload)
     };
     let enqueued = match super::way(config).map_err(Failure::usage)? {

@@ -243,6 +243,13 @@ impl Serving {
                 environment_of_sources,
             ))
             .merge(http::live::router(Arc::clone(&live)));
+        if !config.durable_streams.streams.is_empty() {
+            router = router.merge(http::durable::router(
+                Arc::clone(&desk),
+                Arc::clone(&live),
+                &config.durable_streams,
+            ));
+        }
         if config.dashboard.mode != DashboardMode::Off {
             let pool = pool::build(
                 &database_of_requests,

@@ -2,6 +2,7 @@
 
 use lanekeeper_dashboard::config::DashboardConfig;
 use lanekeeper_http::config::HttpConfig;
+use lanekeeper_http::durable::config::DurableStreamsConfig;
 use lanekeeper_http::live::config::LiveConfig;
 use lanekeeper_limit::config::RedisConfig;
 use lanekeeper_postgres::config::DatabaseConfig;
@@ -16,7 +17,7 @@ use super::settings::{Config, DevConfig, RetentionConfig, WorkerConfig};
 type Meanings = &'static [(&'static str, &'static str)];
 
 /// The sections with what they are about and their settings, in the order of [`Config`].
-const SECTIONS: [(&str, &str, Meanings); 11] = [
+const SECTIONS: [(&str, &str, Meanings); 12] = [
     ("database", DatabaseConfig::ABOUT, DatabaseConfig::MEANINGS),
     ("redis", RedisConfig::ABOUT, RedisConfig::MEANINGS),
     ("worker", WorkerConfig::ABOUT, WorkerConfig::MEANINGS),
@@ -27,6 +28,11 @@ const SECTIONS: [(&str, &str, Meanings); 11] = [
     ),
     ("http", HttpConfig::ABOUT, HttpConfig::MEANINGS),
     ("live", LiveConfig::ABOUT, LiveConfig::MEANINGS),
+    (
+        "durable_streams",
+        DurableStreamsConfig::ABOUT,
+        DurableStreamsConfig::MEANINGS,
+    ),
     (
         "dashboard",
         DashboardConfig::ABOUT,

@@ -6,6 +6,7 @@ use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::section;
 use lanekeeper_dashboard::config::DashboardConfig;
 use lanekeeper_http::config::HttpConfig;
+use lanekeeper_http::durable::config::DurableStreamsConfig;
 use lanekeeper_http::live::config::LiveConfig;
 use lanekeeper_limit::config::RedisConfig;
 use lanekeeper_postgres::config::DatabaseConfig;
@@ -26,6 +27,7 @@ pub struct Config {
     pub retention: RetentionConfig,
     pub http: HttpConfig,
     pub live: LiveConfig,
+    pub durable_streams: DurableStreamsConfig,
     pub dashboard: DashboardConfig,
     pub hook: HookConfig,
     pub spool: SpoolConfig,

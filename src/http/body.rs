@@ -46,6 +46,7 @@ struct Item<'a> {
     priority: Option<i16>,
     #[serde(borrow)]
     headers: Option<&'a RawValue>,
+    expected_seq: Option<i64>,
     /// May repeat what the path says.
     #[serde(borrow)]
     session: Option<Cow<'a, str>>,
@@ -92,6 +93,7 @@ impl<'a> Body<'a> {
                 dedupe_key: item.dedupe_key.as_deref(),
                 priority: item.priority.unwrap_or(0),
                 headers: traced.as_deref().or(item.headers.map(RawValue::get)),
+                expected_seq: item.expected_seq,
                 ..NewEvent::new(session, &item.event_type, item.payload.get())
             })
             .collect()

@@ -49,6 +49,8 @@ struct State {
 struct Open {
     peer: IpAddr,
     follows: bool,
+    /// It has a request that is not answered yet.
+    has_request: bool,
     /// When it began to wait for a request, as a growing number.
     waiting: Option<u64>,
     closed: CancellationToken,
@@ -106,6 +108,7 @@ impl Connections {
         let open = Open {
             peer,
             follows: false,
+            has_request: false,
             waiting: Some(number),
             closed: closed.clone(),
         };
@@ -194,6 +197,7 @@ impl Place {
         let open = state.open.get_mut(&self.number).ok_or(Turned::GaveWay)?;
         open.waiting = None;
         open.follows = false;
+        open.has_request = true;
         state.requests += usize::from(is_api);
         Ok(Busy {
             connections: Arc::clone(&self.connections),
@@ -211,7 +215,14 @@ impl Drop for Place {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.place.connections.state().followers -= 1;
+        let mut state = self.place.connections.state();
+        state.followers -= 1;
+        // A long poll is over, and its answer is written like any other.
+        let open = state.open.get_mut(&self.place.number);
+        if let Some(open) = open.filter(|open| open.has_request) {
+            open.follows = false;
+            state.requests += 1;
+        }
     }
 }
 
@@ -221,6 +232,7 @@ impl Drop for Busy {
         let since = state.number();
         let open = state.open.get_mut(&self.number);
         let follows = open.is_some_and(|open| {
+            open.has_request = false;
             open.waiting = (!open.follows).then_some(since);
             open.follows
         });
@@ -309,5 +321,21 @@ mod tests {
         drop(following);
         assert_eq!(connections.state().requests, 0);
         assert_eq!(connections.state().followers, 0);
+    }
+
+    #[test]
+    fn a_long_poll_that_is_over_is_answered_as_a_request_and_its_connection_waits_then() {
+        let connections = Connections::new(RESERVED + 1, 1);
+        let place = Arc::new(connections.enter(CLIENT).unwrap());
+        for _ in 0..2 {
+            let busy = place.begin(true).unwrap();
+            let following = place.follow().unwrap();
+            assert_eq!(connections.state().requests, 0);
+            drop(following);
+            assert_eq!(connections.state().requests, 1);
+            drop(busy);
+            assert_eq!(connections.state().requests, 0);
+            assert_eq!(connections.count(), (1, 0), "it gives way to others again");
+        }
     }
 }

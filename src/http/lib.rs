@@ -13,6 +13,7 @@ mod cloudevents;
 pub mod config;
 pub mod connections;
 pub mod documents;
+pub mod durable;
 pub mod events;
 pub mod health;
 pub mod inbound;

@@ -42,6 +42,8 @@ enum Told {
     RetryAfter {
         seconds: u64,
     },
+    /// The member `seq`: which seq there is.
+    Seq(Option<i64>),
     /// `ETag`, and the member `version`: which version of a document there is; 0: none.
     Version(i64),
 }
@@ -61,6 +63,8 @@ struct Document<'a> {
     hint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<i64>,
     #[serde(flatten)]
     taken: Option<&'a Taken>,
 }
@@ -257,6 +261,13 @@ impl Problem {
                     ..problem
                 };
             }
+            AppendError::SeqConflict(conflict) => {
+                return Self {
+                    hint: advice,
+                    told: Told::Seq(conflict.seq),
+                    ..Self::new(of::SEQ_CONFLICT, error.to_string())
+                };
+            }
             AppendError::PayloadTooLarge(_) => of::PAYLOAD_TOO_LARGE,
             AppendError::Invalid(_) => of::INVALID,
             AppendError::NumberOutOfRange(_) => of::NUMBER_OUT_OF_RANGE,
@@ -307,6 +318,10 @@ impl IntoResponse for Problem {
                 Told::Version(version) => Some(version),
                 _ => None,
             },
+            seq: match self.told {
+                Told::Seq(seq) => seq,
+                _ => None,
+            },
             taken: self.taken.as_deref(),
         };
         let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
@@ -315,7 +330,7 @@ impl IntoResponse for Problem {
         response.extensions_mut().insert(Code(code));
         let headers = response.headers_mut();
         match self.told {
-            Told::Nothing => {}
+            Told::Nothing | Told::Seq(_) => {}
             Told::Challenge => {
                 let challenge = HeaderValue::from_static("Bearer realm=\"lanekeeper\"");
                 headers.insert(header::WWW_AUTHENTICATE, challenge);

@@ -26,11 +26,15 @@ macro_rules! problem_types {
 problem_types! {
     /// The body did not arrive whole. Nothing was enqueued.
     INCOMPLETE = "incomplete", BAD_REQUEST;
+    /// A request of the Durable Streams protocol that is not of the expected form. Nothing was done.
+    BAD_REQUEST = "bad_request", BAD_REQUEST;
     /// The request has no access token, or one that is not valid; a source's signature is missing, wrong or too old.
     UNAUTHORIZED = "unauthorized", UNAUTHORIZED;
     /// The access token does not allow this on this stream.
     FORBIDDEN = "forbidden", FORBIDDEN;
-    /// There is nothing at this path, or no such stream, session, document or replay.
+    /// A later epoch of this producer of a durable stream has written; `Producer-Epoch` is that one. Nothing was appended.
+    PRODUCER_FENCED = "producer_fenced", FORBIDDEN;
+    /// There is nothing at this path, or no such stream, session or document or replay.
     NOT_FOUND = "not_found", NOT_FOUND;
     /// The stream to append to does not exist.
     UNKNOWN_STREAM = "unknown_stream", NOT_FOUND;
@@ -42,10 +46,17 @@ problem_types! {
     SESSION_CLOSED = "session_closed", CONFLICT;
     /// A session is being replayed to this subscription already. Nothing was started.
     REPLAY_UNDER_WAY = "replay_under_way", CONFLICT;
+    /// The event would have had another seq than `expected_seq`; `seq` is the one that there is. Nothing was enqueued.
+    SEQ_CONFLICT = "seq_conflict", CONFLICT;
     /// The cursor of a live follower is ahead of what the log has. Nothing was done.
     CURSOR_AHEAD = "cursor_ahead", CONFLICT;
     /// The cursor of a live follower is one of another session, or of another kind. Nothing was done.
     FOREIGN_CURSOR = "foreign_cursor", CONFLICT;
+    /// A durable stream is there with another content type, expiry or closure, or a writer's numbers do not follow on those
+    /// that it has. Nothing was changed.
+    STREAM_CONFLICT = "stream_conflict", CONFLICT;
+    /// What a durable stream had at this offset is gone, with its days or with the stream that was there before.
+    GONE = "gone", GONE;
     /// The document is not at the version that `If-Match` names, or is there although `If-None-Match: *` says that it must
     /// not be. Nothing was changed; `version` is the one that there is, 0 where there is none.
     VERSION_CONFLICT = "version_conflict", PRECONDITION_FAILED;
@@ -75,6 +86,8 @@ problem_types! {
     /// The worker failed at the request: the events may or may not have been appended. Repeat with the same message
     /// ids or dedupe keys.
     FAILED = "outcome_unknown", INTERNAL_SERVER_ERROR;
+    /// A part of the Durable Streams protocol that this server leaves out. Nothing was done.
+    NOT_IMPLEMENTED = "not_implemented", NOT_IMPLEMENTED;
     /// Postgres did not answer: the events may or may not have been appended. Repeat with the same message ids or
     /// dedupe keys after `Retry-After`.
     OUTCOME_UNKNOWN = "outcome_unknown", SERVICE_UNAVAILABLE;

@@ -30,12 +30,14 @@ use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use super::queue_full::QueueFull;
+use super::seq_conflict::SeqConflict;
 use super::{ErrorClass, Refusal, StoreError, sqlstate};
 
 /// The stream that the engine alone appends to: the lifecycle feed.
 pub const RESERVED_STREAM: &str = "lifecycle";
 
 const APPEND: &str = include_str!("sql/append.sql");
+const APPEND_AT: &str = include_str!("sql/append_at.sql");
 const APPEND_MANY: &str = include_str!("sql/append_many.sql");
 
 /// An event that is to be appended to a session's log.
@@ -55,6 +57,9 @@ pub struct NewEvent<'a> {
     pub priority: i16,
     /// JSON text of an object.
     pub headers: Option<&'a str>,
+    /// The seq that the event is to have, for a caller that keeps count: the session's newest plus one. Any other is
+    /// [`AppendError::SeqConflict`]. Only of an event that is appended by itself.
+    pub expected_seq: Option<i64>,
     /// For a program that appends for others, as the HTTP listener does: whose message id and dedupe key these are. Only
     /// [`Appender`](crate::appender::Appender) passes it on, and only from the owner of the schema does it mean anything.
     pub producer: Option<&'a str>,
@@ -71,6 +76,7 @@ impl<'a> NewEvent<'a> {
             dedupe_key: None,
             priority: 0,
             headers: None,
+            expected_seq: None,
             producer: None,
         }
     }
@@ -99,6 +105,9 @@ pub enum AppendError {
     /// The session has as many undelivered events as a subscription takes.
     #[error("{}", .0.refusal.message)]
     QueueFull(QueueFull),
+    /// The event would have had another seq than the one that was expected.
+    #[error("{}", .0.refusal.message)]
+    SeqConflict(SeqConflict),
     #[error("{}", .0.message)]
     PayloadTooLarge(Refusal),
     /// An argument that breaks a limit.
@@ -143,7 +152,7 @@ impl AppendError {
         match self {
             Self::UnknownStream(_) | Self::NotAProducer(_) | Self::TimedOut => Fate::Later,
             Self::QueueFull(_) => Fate::SessionFull,
-            Self::Invalid(_) | Self::SessionClosed(_) => Fate::Event,
+            Self::Invalid(_) | Self::SessionClosed(_) | Self::SeqConflict(_) => Fate::Event,
             Self::PayloadTooLarge(_)
             | Self::NotJson(_)
             | Self::TooDeep(_)
@@ -190,6 +199,7 @@ impl AppendError {
             | Self::PayloadTooLarge(refusal)
             | Self::Invalid(refusal) => refusal.hint.as_deref(),
             Self::QueueFull(full) => full.refusal.hint.as_deref(),
+            Self::SeqConflict(conflict) => conflict.refusal.hint.as_deref(),
             Self::NotJson(_) => Some("pass one JSON value; text needs its quotes: '\"text\"'"),
             Self::TooDeep(_) => {
                 Some("flatten it, or pass the inner document as text, or raise max_stack_depth")
@@ -206,6 +216,9 @@ impl AppendError {
         };
         if said.code().code() == sqlstate::QUEUE_FULL {
             return Self::QueueFull(QueueFull::of(said));
+        }
+        if said.code().code() == sqlstate::SEQ_CONFLICT {
+            return Self::SeqConflict(SeqConflict::of(said));
         }
         let refusal = match Self::of_schema(said.code().code(), Refusal::of(said)) {
             Ok(error) => return error,
@@ -235,11 +248,22 @@ impl AppendError {
             sqlstate::UNKNOWN_STREAM => Ok(Self::UnknownStream(refusal)),
             sqlstate::NOT_A_PRODUCER => Ok(Self::NotAProducer(refusal)),
             sqlstate::QUEUE_FULL => Ok(Self::QueueFull(QueueFull::of_refusal(refusal, None))),
+            sqlstate::SEQ_CONFLICT => Ok(Self::SeqConflict(SeqConflict { refusal, seq: None })),
             sqlstate::SESSION_CLOSED => Ok(Self::SessionClosed(refusal)),
             sqlstate::PAYLOAD_TOO_LARGE => Ok(Self::PayloadTooLarge(refusal)),
             sqlstate::INVALID => Ok(Self::Invalid(refusal)),
             _ => Err(refusal),
         }
+    }
+
+    /// A seq that is expected of one event among others: what is before it in the call has no seq yet.
+    pub fn expected_of_many() -> Self {
+        Self::Invalid(Refusal {
+            message:
+                "expected_seq goes with an event that is appended by itself: nothing was enqueued"
+                    .to_owned(),
+            hint: Some("append the event alone, or all of them without expected_seq".to_owned()),
+        })
     }
 
     /// A field that is to be JSON text is none.
@@ -261,7 +285,7 @@ pub async fn enqueue(
     event: &NewEvent<'_>,
 ) -> Result<Enqueued, AppendError> {
     let headers = event.headers.unwrap_or("{}");
-    let parameters: [(&(dyn ToSql + Sync), Type); 8] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
         (&stream, Type::TEXT),
         (&event.session, Type::TEXT),
         (&event.event_type, Type::TEXT),
@@ -270,8 +294,12 @@ pub async fn enqueue(
         (&event.dedupe_key, Type::TEXT),
         (&event.priority, Type::INT2),
         (&headers, Type::TEXT),
+        (&event.expected_seq, Type::INT8),
     ];
-    let row = client.query_typed_one(APPEND, &parameters).await;
+    let row = match event.expected_seq {
+        Some(_) => client.query_typed_one(APPEND_AT, &parameters).await,
+        None => client.query_typed_one(APPEND, &parameters[..8]).await,
+    };
     row.and_then(|row| enqueued(&row)).map_err(AppendError::new)
 }
 
@@ -291,6 +319,9 @@ pub async fn enqueue_many(
 
 /// The array that `lanekeeper.enqueue_many` takes.
 pub(super) fn array(events: &[NewEvent<'_>]) -> Result<String, AppendError> {
+    if events.iter().any(|event| event.expected_seq.is_some()) {
+        return Err(AppendError::expected_of_many());
+    }
     let elements = events
         .iter()
         .map(Element::new)
@@ -339,6 +370,8 @@ pub struct Element<'a> {
     priority: i16,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_seq: Option<i64>,
 }
 
 impl<'a> Element<'a> {
@@ -360,6 +393,7 @@ impl<'a> Element<'a> {
                 .headers
                 .map(|text| value("headers", text))
                 .transpose()?,
+            expected_seq: event.expected_seq,
         })
     }
 }

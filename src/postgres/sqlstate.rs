@@ -31,4 +31,6 @@ sqlstates! {
     NO_SESSION = "LK010";
     /// The lane is being replayed already.
     REPLAY_UNDER_WAY = "LK011";
+    /// The event would have had another seq than the caller expects.
+    SEQ_CONFLICT = "LK012";
 }

@@ -14,6 +14,7 @@ use lanekeeper_postgres::Refusal;
 use lanekeeper_postgres::append::{AppendError, Element, Enqueued, NewEvent};
 use lanekeeper_postgres::inbound::NewInbound;
 use lanekeeper_postgres::queue_full::QueueFull;
+use lanekeeper_postgres::seq_conflict::SeqConflict;
 use lanekeeper_secret::Secret;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, RequestBuilder, StatusCode, header, redirect};
@@ -306,6 +307,8 @@ struct Document {
     #[serde(default)]
     detail: String,
     hint: Option<String>,
+    /// Of a `seq_conflict`.
+    seq: Option<i64>,
 }
 
 pub(crate) fn refusal(
@@ -313,7 +316,12 @@ pub(crate) fn refusal(
     retry_after: Option<Duration>,
     body: &[u8],
 ) -> ProducerError {
-    let Document { code, detail, hint } = serde_json::from_slice(body).unwrap_or_default();
+    let Document {
+        code,
+        detail,
+        hint,
+        seq,
+    } = serde_json::from_slice(body).unwrap_or_default();
     let refused = Refusal {
         message: detail.clone(),
         hint: hint.clone(),
@@ -322,6 +330,10 @@ pub(crate) fn refusal(
         ("unknown_stream", _) => AppendError::UnknownStream(refused),
         ("forbidden", _) => AppendError::NotAProducer(refused),
         ("queue_full", _) => AppendError::QueueFull(QueueFull::of_refusal(refused, retry_after)),
+        ("seq_conflict", _) => AppendError::SeqConflict(SeqConflict {
+            refusal: refused,
+            seq,
+        }),
         ("session_closed", _) => AppendError::SessionClosed(refused),
         // A balancer's own limit too: it will never let it through.
         ("payload_too_large", _) | (_, StatusCode::PAYLOAD_TOO_LARGE) => {
@@ -362,6 +374,8 @@ mod tests {
         assert_eq!(fate(429, full), Fate::SessionFull);
         let closed = r#"{"code":"session_closed","detail":"x"}"#;
         assert_eq!(fate(409, closed), Fate::Event);
+        let conflict = r#"{"code":"seq_conflict","detail":"x","seq":7}"#;
+        assert_eq!(fate(409, conflict), Fate::Event);
         assert_eq!(
             fate(413, r#"{"code":"payload_too_large","detail":"x"}"#),
             Fate::Payload

@@ -23,6 +23,7 @@ mod deploy;
 mod dev;
 mod document;
 mod documents;
+mod durable;
 mod engine;
 mod failover;
 mod harness;

@@ -1,5 +1,5 @@
--- One round of maintenance of the log: creates partitions ahead, forgets up to 10,000 dedupe keys and 10,000 receivers'
--- keys past their time, and drops the oldest day past p_retention_days where nothing needs it. With p_archived, a day that
+-- One round of maintenance of the log: creates partitions ahead, forgets up to 10,000 dedupe keys, 10,000 receivers' keys and
+-- 10,000 producers of durable streams past their time, and drops the oldest day past p_retention_days where nothing needs it. With p_archived, a day that
 -- no archive file has stays.
 --
 -- One process at a time; for the others there is nothing to do. One day in a call: the drop's lock on the log lasts until
@@ -34,6 +34,14 @@ BEGIN
     WHERE (s.receiver, s.consumer, s.session, s.message_id) IN (
         SELECT o.receiver, o.consumer, o.session, o.message_id FROM lanekeeper.seen_message AS o
         WHERE o.seen_at < clock_timestamp() - interval '7 days' LIMIT 10000);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    keys_forgotten := keys_forgotten + v_count;
+
+    -- Producers of durable streams repeat no request for as long.
+    DELETE FROM lanekeeper.durable_producer AS d
+    WHERE (d.session_id, d.producer_id) IN (
+        SELECT o.session_id, o.producer_id FROM lanekeeper.durable_producer AS o
+        WHERE o.used_at < clock_timestamp() - p_dedupe_days * interval '1 day' LIMIT 10000);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     keys_forgotten := keys_forgotten + v_count;
 

@@ -14,6 +14,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         retention,
         http,
         live,
+        durable_streams,
         dashboard,
         hook,
         spool,
@@ -94,6 +95,18 @@ pub(super) fn check(check: &mut Check<'_>) {
             live.max_lag_events,
             100..=1 << 40,
             "events come in batches",
+        ),
+        (
+            "durable_streams.long_poll_ms",
+            durable_streams.long_poll_ms,
+            100..=300_000,
+            "a wait of no time asks without pause, and proxies close what is silent",
+        ),
+        (
+            "durable_streams.sse_ms",
+            durable_streams.sse_ms,
+            1_000..=DAY_MS,
+            "each end makes a client come again",
         ),
         (
             "dashboard.sign_in_hours",

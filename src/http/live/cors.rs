@@ -14,10 +14,20 @@ use super::Live;
 use crate::problem::Problem;
 use crate::problem_type;
 
-const METHODS: HeaderValue = HeaderValue::from_static("GET");
-const HEADERS: HeaderValue =
-    HeaderValue::from_static("authorization, last-event-id, cache-control");
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
+
+/// What pages of the configured origins may send to a route, and read of its answers.
+pub struct Allowed {
+    pub methods: HeaderValue,
+    pub headers: HeaderValue,
+    pub exposed: Option<HeaderValue>,
+}
+
+static FOLLOWING: Allowed = Allowed {
+    methods: HeaderValue::from_static("GET"),
+    headers: HeaderValue::from_static("authorization, last-event-id, cache-control"),
+    exposed: None,
+};
 
 /// The origins whose pages may follow.
 #[derive(Debug, Default)]
@@ -49,6 +59,11 @@ fn is_same_origin(headers: &HeaderMap, origin: &HeaderValue) -> bool {
 
 /// Answers preflights, and adds the headers by which a browser gives the answer to its page.
 pub async fn allow(State(live): State<Arc<Live>>, request: Request, next: Next) -> Response {
+    allow_for(&live, &FOLLOWING, request, next).await
+}
+
+/// As [`allow`], for a route that takes more.
+pub async fn allow_for(live: &Live, allowed: &Allowed, request: Request, next: Next) -> Response {
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;
     };
@@ -68,8 +83,17 @@ pub async fn allow(State(live): State<Arc<Live>>, request: Request, next: Next) 
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if is_allowed {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HEADERS);
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            allowed.methods.clone(),
+        );
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            allowed.headers.clone(),
+        );
+        if let Some(exposed) = &allowed.exposed {
+            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed.clone());
+        }
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
     }
     response

@@ -110,6 +110,36 @@ pub struct Follower {
 }
 
 impl Follower {
+    /// It follows nothing yet.
+    pub fn new(
+        live: &Arc<Live>,
+        stream: &str,
+        token_id: Option<i64>,
+        until: Option<Instant>,
+    ) -> Self {
+        Self {
+            live: Arc::clone(live),
+            stream: stream.into(),
+            stream_id: 0,
+            follows: Follows::Sessions {
+                missing: Vec::new(),
+            },
+            positions: BTreeMap::new(),
+            types: None,
+            inbox: Inbox::new(token_id),
+            current: VecDeque::new(),
+            scanning: None,
+            retried: None,
+            heartbeat_at: Instant::now() + live.heartbeat,
+            until,
+            held: None,
+            is_over: false,
+            has_joined: false,
+            notices: Vec::new(),
+            greeted: false,
+        }
+    }
+
     /// Its stream is known: the hub tells it what comes.
     pub fn enter(&mut self, stream_id: i32, is_wide: bool) {
         self.stream_id = stream_id;

@@ -25,6 +25,7 @@ mod message;
 mod query;
 mod reader;
 mod request;
+pub mod single;
 mod socket;
 mod sse;
 

@@ -1,6 +1,6 @@
 //! A request to follow: what it asks for, whether it may, and where it begins.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::Live;
 use super::cursor::Cursor;
 use super::follower::{Follower, Follows, Position};
-use super::inbox::Inbox;
 use super::link::{Link, Refused};
 use super::query::{Asked, From, invalid};
 use super::reader::{self, ReadError};
@@ -96,28 +95,9 @@ pub async fn join(
         None if asked.sessions.is_empty() => Target::Stream,
         None => Target::Sessions(asked.sessions),
     };
-    let inbox = Inbox::new(token_id);
-    let mut follower = Follower {
-        live: Arc::clone(live),
-        stream: stream.into(),
-        stream_id: 0,
-        follows: Follows::Sessions {
-            missing: Vec::new(),
-        },
-        positions: BTreeMap::new(),
-        types: asked.types,
-        inbox,
-        current: VecDeque::new(),
-        scanning: None,
-        retried: None,
-        heartbeat_at: Instant::now() + live.heartbeat,
-        until: until.map(|until| Instant::now() + until),
-        held: None,
-        is_over: false,
-        has_joined: false,
-        notices: Vec::new(),
-        greeted: false,
-    };
+    let until = until.map(|until| Instant::now() + until);
+    let mut follower = Follower::new(live, &stream, token_id, until);
+    follower.types = asked.types;
     match target {
         Target::Session(session) => {
             join_sessions(&mut follower, vec![session], cursor, from, true).await
@@ -187,7 +167,7 @@ async fn find(follower: &Follower, sessions: &[String]) -> Result<Vec<Named>, Pr
 }
 
 /// Joins the named sessions. Whether all of it was sent already.
-async fn join_sessions(
+pub(super) async fn join_sessions(
     follower: &mut Follower,
     sessions: Vec<String>,
     cursor: Option<Cursor>,

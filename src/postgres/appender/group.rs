@@ -19,6 +19,20 @@ const NOW_TYPES: [Type; 10] = [
     Type::TEXT,
     Type::TEXT,
 ];
+const APPEND_AT_NOW: &str = include_str!("../sql/append_at_now.sql");
+const AT_NOW_TYPES: [Type; 11] = [
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::UUID,
+    Type::TEXT,
+    Type::INT2,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+];
 const APPEND_MANY_NOW: &str = include_str!("../sql/append_many_now.sql");
 const MANY_NOW_TYPES: [Type; 4] = [Type::TEXT, Type::TEXT, Type::TEXT, Type::TEXT];
 const HELD_SESSIONS: &str = include_str!("../sql/held_sessions.sql");
@@ -41,7 +55,7 @@ const GROUP_TYPES: [Type; 10] = [
 /// alone.
 pub const LOCK_TIMEOUT: &str = "50ms";
 
-/// A [`NewEvent`] that outlives its caller's wait.
+/// A [`NewEvent`] that outlives its caller's wait. One with an expected seq does not wait for others.
 pub struct Kept {
     session: String,
     event_type: String,
@@ -69,14 +83,12 @@ impl Kept {
 
     pub fn event(&self) -> NewEvent<'_> {
         NewEvent {
-            session: &self.session,
-            event_type: &self.event_type,
-            payload: &self.payload,
             message_id: self.message_id,
             dedupe_key: self.dedupe_key.as_deref(),
             priority: self.priority,
             headers: self.headers.as_deref(),
             producer: self.producer.as_deref(),
+            ..NewEvent::new(&self.session, &self.event_type, &self.payload)
         }
     }
 }
@@ -158,7 +170,7 @@ async fn append_one(
     lock_timeout: Option<&str>,
 ) -> Result<Enqueued, AppendError> {
     let headers = event.headers.unwrap_or("{}");
-    let parameters: [&(dyn ToSql + Sync); 10] = [
+    let parameters: [&(dyn ToSql + Sync); 11] = [
         &stream,
         &event.session,
         &event.event_type,
@@ -169,10 +181,16 @@ async fn append_one(
         &headers,
         &lock_timeout,
         &event.producer,
+        &event.expected_seq,
     ];
     let asking = async {
-        let statement = client.prepare_typed_cached(APPEND_NOW, &NOW_TYPES).await?;
-        append::enqueued(&client.query_one(&statement, &parameters).await?)
+        let (text, types) = match event.expected_seq {
+            Some(_) => (APPEND_AT_NOW, &AT_NOW_TYPES[..]),
+            None => (APPEND_NOW, &NOW_TYPES[..]),
+        };
+        let statement = client.prepare_typed_cached(text, types).await?;
+        let parameters = &parameters[..types.len()];
+        append::enqueued(&client.query_one(&statement, parameters).await?)
     };
     asking.await.map_err(AppendError::new)
 }

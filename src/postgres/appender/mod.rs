@@ -127,6 +127,16 @@ impl Appender {
             return Ok(Vec::new());
         }
         let inner = &self.inner;
+        match events {
+            // Alone: what else is appended with it would decide what its seq is.
+            [event] if event.expected_seq.is_some() => {
+                return inner.wait_alone(stream, events).await;
+            }
+            _ if events.iter().any(|event| event.expected_seq.is_some()) => {
+                return Err(AppendError::expected_of_many().into());
+            }
+            _ => {}
+        }
         let sessions = sessions(events);
         let until = Instant::now() + SESSION_WITHIN;
         loop {

@@ -4,6 +4,7 @@ mod access;
 mod acks;
 mod bodies;
 mod commands;
+mod expected;
 mod full;
 mod interrupts;
 mod produce;

@@ -11,6 +11,7 @@ mod discord;
 mod exec;
 mod fake;
 pub(crate) mod http_server;
+mod redis_pubsub;
 mod redis_stream;
 mod signature;
 mod slack;

@@ -130,6 +130,33 @@ async fn an_entry_can_be_judged_without_its_body_and_goes_to_the_key_of_its_sess
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn entries_that_are_older_than_max_age_are_dropped() {
+    let there = Entries::start(Conduct::Accept, Duration::from_secs(20)).await;
+    // Of 1970, and enough for whole nodes of a hundred.
+    let mut connection = there.connection();
+    for number in 1..=400 {
+        let mut old = redis::cmd("XADD");
+        old.arg(KEY)
+            .arg(format!("{number}-0"))
+            .arg("event")
+            .arg("old");
+        let _: String = old.query(&mut connection).unwrap();
+    }
+    let settings = json!({"url_env": "EVENTS_REDIS", "max_age_s": 3_600});
+    let adapter = build(&there.redis, settings);
+    for seq in 1..=3 {
+        assert_eq!(
+            deliver(&*adapter, &event("s", seq, "{}")).await,
+            Verdict::Accepted
+        );
+    }
+    let entries = there.entries(KEY);
+    let new = entries.iter().filter(|fields| fields.contains_key("seq"));
+    assert_eq!(new.count(), 3);
+    assert!(entries.len() < 200, "{}", entries.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_away_is_found_again_and_a_wrong_key_says_so() {
     let mut there = Entries::start(Conduct::Accept, Duration::from_secs(20)).await;
     let adapter = there.adapter();
