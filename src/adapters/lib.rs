@@ -3,20 +3,20 @@
 //! Each implements [`Adapter`](lanekeeper_core::adapter::Adapter), which defines what an adapter gets and answers.
 //!
 //! [`build`] makes the adapter that a subscription names; [`check`] judges its settings without
-//! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same
+//! reading a secret. Every adapter sends the same body ([`lanekeeper_core::envelope`]) and passes the same
 //! conformance suite (`tests/it/conformance`).
 
 mod agent;
 mod chat;
 pub mod descriptors;
 mod discord;
-mod envelope;
 mod environment;
 mod excerpt;
 mod exec;
 pub mod fake;
 mod file_system;
 mod http;
+pub mod projection;
 mod redis_stream;
 mod registry;
 mod reload;
@@ -30,10 +30,12 @@ mod telegram;
 mod tmux;
 mod webhook;
 
+use lanekeeper_core::envelope;
+
 pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
-pub use registry::{KINDS, acknowledges, check, is_of_host, platform_rates, shows_progress};
+pub use registry::{KINDS, NAMES, acknowledges, check, is_of_host, platform_rates, shows_progress};
 pub use reload::build;
 pub use settings::SettingsError;
 pub use signature::{KeyError, RandomError, Signer};

@@ -28,6 +28,7 @@ mod list;
 pub mod listen;
 pub mod migrate;
 pub mod output;
+pub mod projection;
 pub mod secret;
 pub mod session;
 pub mod spool;
@@ -107,6 +108,7 @@ enum OtherCommand {
     Link(link::Args),
     Listen(listen::Args),
     Migrate(migrate::Args),
+    Projection(projection::Args),
     Secret(secret::Args),
     Session(session::Args),
     Spool(spool::Args),
@@ -147,6 +149,7 @@ impl OtherCommand {
             Self::Link(args) => link::run(args, config),
             Self::Listen(args) => listen::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Projection(args) => projection::run(args, config).await,
             Self::Secret(args) => secret::run(args),
             Self::Session(args) => session::run(args, config).await,
             Self::Spool(args) => spool::run(args, config).await,

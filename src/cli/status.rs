@@ -5,9 +5,12 @@
 
 use std::iter;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lanekeeper_config::Config;
-use lanekeeper_postgres::inspect::{self, Delivery, ForeignLock, SubscriptionStatus, WorkerStatus};
+use lanekeeper_postgres::inspect::{
+    self, Delivery, ForeignLock, Stalled, StalledState, SubscriptionStatus, WorkerStatus,
+};
 use serde::Serialize;
 
 use super::Failure;
@@ -29,7 +32,8 @@ the most undelivered events, MAX how many it may have (max_pending).
 
 STATE is what the running workers report of the subscription: delivering, refused (no worker can make
 its destination), circuit open (the destination fails, and is only probed), not reported, or no
-worker. The reasons stand below the table.
+worker. The reasons stand below the table, and sessions with work that is due and made no progress
+for worker.stalled_after_ms.
 
 Examples:
   lanekeeper status
@@ -48,6 +52,8 @@ enum Line<'a> {
     Worker(&'a WorkerStatus),
     #[serde(rename = "foreign_lock")]
     ForeignLock(&'a ForeignLock),
+    /// A lane with work that is due and makes no progress.
+    Stalled(&'a Stalled),
 }
 
 /// Backends with locks that are not theirs to have: enough to see who it is.
@@ -73,6 +79,9 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let mut workers = inspect::workers(&reading, args.limit.to_ask_for()).await?;
     let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
     let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
+    let after = Duration::from_millis(config.worker.stalled_after_ms);
+    let limit = args.limit.to_ask_for();
+    let stalled = inspect::stalled(&reading, after, limit, iter::empty()).await?;
     drop(reading);
     let report = |status: SubscriptionStatus| Reported {
         delivery: deliveries.of(status.subscription_id, status.paused_at.is_some()),
@@ -86,10 +95,11 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
             let subscriptions = subscriptions.iter().map(Line::Subscription);
             let mut lines = subscriptions
                 .chain(workers.iter().map(Line::Worker))
-                .chain(foreign_locks.iter().map(Line::ForeignLock));
+                .chain(foreign_locks.iter().map(Line::ForeignLock))
+                .chain(stalled.iter().map(Line::Stalled));
             lines.try_for_each(|line| output::json_line(&line))?;
         }
-        Output::Text => print(&subscriptions, &workers)?,
+        Output::Text => print(&subscriptions, &workers, &stalled)?,
     }
     if subscriptions.is_empty() {
         output::note("there is no subscription: add one with `lanekeeper apply`");
@@ -105,7 +115,11 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Failure> {
+fn print(
+    subscriptions: &[Reported],
+    workers: &[WorkerStatus],
+    stalled: &[Stalled],
+) -> Result<(), Failure> {
     if !subscriptions.is_empty() {
         let rows: Vec<_> = subscriptions.iter().map(subscription_row).collect();
         output::table(
@@ -141,6 +155,9 @@ fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Fai
             }
         }
     }
+    for one in stalled {
+        output::line(output::plain(&stalled_line(one)))?;
+    }
     if !workers.is_empty() {
         if !subscriptions.is_empty() {
             output::line("")?;
@@ -154,6 +171,30 @@ fn print(subscriptions: &[Reported], workers: &[WorkerStatus]) -> Result<(), Fai
         )?;
     }
     Ok(())
+}
+
+fn stalled_line(one: &Stalled) -> String {
+    let Stalled {
+        subscription,
+        session,
+        ..
+    } = one;
+    let age = output::age(one.stalled_s);
+    match (one.state, one.worker_id) {
+        (StalledState::Held, Some(worker_id)) => {
+            format!(
+                "{subscription}: worker {worker_id} has held session {session} for {age} without progress"
+            )
+        }
+        (StalledState::Held, None) => {
+            format!("{subscription}: session {session} has been held for {age} without progress")
+        }
+        (StalledState::Due, _) => {
+            format!(
+                "{subscription}: session {session} has waited for {age}, and no worker has taken it"
+            )
+        }
+    }
 }
 
 fn subscription_row(one: &Reported) -> [String; 12] {

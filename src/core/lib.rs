@@ -4,6 +4,7 @@
 pub mod adapter;
 pub mod bounded_file;
 pub mod bucket;
+pub mod envelope;
 pub mod error;
 pub mod event;
 pub mod fleet;

@@ -36,6 +36,7 @@ mod mutations;
 mod pipeline;
 mod pooler;
 mod process;
+mod projections;
 mod readme;
 mod reference;
 mod registry;

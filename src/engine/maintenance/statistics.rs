@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper_postgres::inspect::{self, SubscriptionStatus};
-use tokio::time::{sleep, timeout};
+use lanekeeper_postgres::inspect::{self, Stalled, SubscriptionStatus};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::maintenance::figures::INTERVAL;
-use crate::maintenance::lifecycle;
+use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::maintenance::warnings::Warnings;
+use crate::maintenance::watchdog::Watchdog;
 use crate::shared::Shared;
 
 /// The most lanes with something to do that are read per subscription: 20 ms.
@@ -30,16 +31,22 @@ pub async fn run(shared: Arc<Shared>) {
         () = shared.waking.idle.idle_moment() => {}
         () = sleep(INTERVAL) => {}
     }
-    let mut warnings = Warnings::default();
+    let (mut warnings, mut watchdog) = (Warnings::default(), Watchdog::default());
     while !shared.stopping.is_cancelled() {
         // Without a count of the fleet it is not known which worker is first.
         if shared.delivering.limiter.rank() == Some(0) {
             match timeout(TIMEOUT, read(&shared)).await {
-                Ok(Ok(subscriptions)) => {
+                Ok(Ok((subscriptions, stalled))) => {
                     for warning in warnings.of(&subscriptions) {
                         lifecycle::publish(&shared, warning);
                     }
-                    shared.maintenance.statistics.set(Some(subscriptions));
+                    let after = shared.settings.stalled_after;
+                    for found in watchdog.of(&subscriptions, stalled, after, Instant::now()) {
+                        tell(&found);
+                        lifecycle::publish(&shared, found);
+                    }
+                    let statistics = &shared.maintenance.statistics;
+                    statistics.set(Some((subscriptions, watchdog.reported())));
                 }
                 Ok(Err(error)) => tracing::warn!(
                     error = &*error,
@@ -51,7 +58,7 @@ pub async fn run(shared: Arc<Shared>) {
                 ),
             }
         } else {
-            warnings = Warnings::default();
+            (warnings, watchdog) = (Warnings::default(), Watchdog::default());
             shared.maintenance.statistics.set(None);
         }
         tokio::select! {
@@ -61,12 +68,39 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn read(
-    shared: &Shared,
-) -> Result<Vec<SubscriptionStatus>, Box<dyn std::error::Error + Send + Sync>> {
+/// What the watchdog found, for the log.
+fn tell(found: &LifecycleEvent) {
+    match found {
+        LifecycleEvent::SubscriptionStalled {
+            subscription,
+            state,
+            session,
+            holder,
+            stalled_s,
+        } => tracing::error!(
+            subscription,
+            ?state,
+            session,
+            holder,
+            stalled_s,
+            "a subscription has work that is due and makes no progress"
+        ),
+        LifecycleEvent::SubscriptionMoves { subscription } => {
+            tracing::info!(subscription, "a subscription makes progress again");
+        }
+        _ => {}
+    }
+}
+
+type Read = (Vec<SubscriptionStatus>, Vec<Stalled>);
+
+async fn read(shared: &Shared) -> Result<Read, Box<dyn std::error::Error + Send + Sync>> {
     let mut client = shared.pool.get().await?;
     let reading = inspect::begin(&mut client).await?;
     let seen = shared.claiming.backstop.latest();
-    let low_water_marks = seen.iter().flat_map(|seen| seen.low_water_marks());
-    Ok(inspect::status(&reading, MAX_SUBSCRIPTIONS, MAX_LANES, low_water_marks).await?)
+    let low_water_marks = || seen.iter().flat_map(|seen| seen.low_water_marks());
+    let status = inspect::status(&reading, MAX_SUBSCRIPTIONS, MAX_LANES, low_water_marks()).await?;
+    let after = shared.settings.stalled_after;
+    let stalled = inspect::stalled(&reading, after, MAX_SUBSCRIPTIONS, low_water_marks()).await?;
+    Ok((status, stalled))
 }
