@@ -3,7 +3,7 @@
 //! Each implements [`Adapter`](lanekeeper_core::adapter::Adapter), which defines what an adapter gets and answers.
 //!
 //! [`build`] makes the adapter that a subscription names; [`check`] judges its settings without
-//! reading a secret. Every adapter sends the same body (`envelope.rs`) and passes the same
+//! reading a secret. Every adapter sends the same body ([`lanekeeper_core::envelope`]) and passes the same
 //! conformance suite (`tests/it/conformance`).
 
 mod a2a;
@@ -11,13 +11,13 @@ mod agent;
 mod chat;
 pub mod descriptors;
 mod discord;
-mod envelope;
 mod environment;
 mod excerpt;
 mod exec;
 pub mod fake;
 mod file_system;
 mod http;
+pub mod projection;
 mod redis_pubsub;
 mod redis_server;
 mod redis_stream;
@@ -33,12 +33,14 @@ mod telegram;
 mod tmux;
 mod webhook;
 
+use lanekeeper_core::envelope;
+
 pub use a2a::PushKey;
 pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
 pub use registry::{
-    KINDS, acknowledges, awaits_completion, check, is_of_host, platform_rates, shows_progress,
+    KINDS, NAMES, acknowledges, awaits_completion, check, is_of_host, platform_rates, shows_progress,
 };
 pub use reload::build;
 pub use settings::SettingsError;

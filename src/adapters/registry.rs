@@ -7,15 +7,29 @@ use serde_json::Value;
 
 use super::{
     Environment, Exec, PlatformRate, SettingsError, Stdout, Tmux, Webhook, agent, discord,
-    redis_pubsub, redis_stream, slack, telegram,
+    projection, redis_pubsub, redis_stream, slack, telegram,
 };
 
-/// What a subscription's `adapter` may name.
+/// The adapters.
 pub const KINDS: &[&str] = &[
     "agent",
     "discord",
     "exec",
     "redis_pubsub",
+    "redis_stream",
+    "slack",
+    "stdout",
+    "telegram",
+    "tmux",
+    "webhook",
+];
+
+/// What a subscription's `adapter` may name: the adapters, and what is fed inside the database.
+pub const NAMES: &[&str] = &[
+    "agent",
+    "discord",
+    "exec",
+    "projection",
     "redis_stream",
     "slack",
     "stdout",
@@ -86,6 +100,7 @@ pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
         "agent" => agent::check(settings),
         "discord" => discord::check(settings),
         "exec" => Exec::check(settings),
+        projection::KIND => projection::check(settings),
         "redis_pubsub" => redis_pubsub::check(settings),
         "redis_stream" => redis_stream::check(settings),
         "slack" => slack::check(settings),
@@ -100,7 +115,7 @@ pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
 fn unknown(kind: &str) -> SettingsError {
     SettingsError::UnknownAdapter {
         kind: kind.to_owned(),
-        known: KINDS,
+        known: NAMES,
     }
 }
 
@@ -171,6 +186,8 @@ mod tests {
         }
         let tested: Vec<&str> = smallest_settings().map(|(kind, _)| kind).into();
         assert_eq!(KINDS, tested, "a new adapter belongs into this test");
+        let with_projection = NAMES.iter().filter(|name| **name != projection::KIND);
+        assert!(with_projection.eq(KINDS), "{NAMES:?}");
     }
 
     #[test]
@@ -218,7 +235,7 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: agent, discord, exec, redis_pubsub, redis_stream, slack, stdout, telegram, tmux, webhook"
+             known adapters: agent, discord, exec, projection, redis_pubsub, redis_stream, slack, stdout, telegram, tmux, webhook"
         );
     }
 

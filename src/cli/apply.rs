@@ -1,6 +1,7 @@
 //! `lanekeeper apply`: changes the subscriptions to what a file says, prints the changes, and warns if running workers
 //! refuse one.
 
+mod projection;
 mod refusal;
 
 use std::io::{self, Read as _};
@@ -92,6 +93,7 @@ async fn bring(
     file: &SubscriptionFile,
     args: &Args,
 ) -> Result<Applied, Failure> {
+    projection::check(client, file).await?;
     let applied = subscription::apply(client, args.dry_run, |current| {
         file.plan(current, args.prune)
     })

@@ -28,6 +28,7 @@ mod list;
 pub mod listen;
 pub mod migrate;
 pub mod output;
+pub mod projection;
 pub mod replay;
 pub mod secret;
 pub mod session;
@@ -109,6 +110,7 @@ enum OtherCommand {
     Link(link::Args),
     Listen(listen::Args),
     Migrate(migrate::Args),
+    Projection(projection::Args),
     Replay(replay::Args),
     Secret(secret::Args),
     Session(session::Args),
@@ -150,6 +152,7 @@ impl OtherCommand {
             Self::Link(args) => link::run(args, config),
             Self::Listen(args) => listen::run(args, config).await,
             Self::Migrate(args) => migrate::run(args, config).await,
+            Self::Projection(args) => projection::run(args, config).await,
             Self::Replay(args) => replay::run(args, config).await,
             Self::Secret(args) => secret::run(args),
             Self::Session(args) => session::run(args, config).await,

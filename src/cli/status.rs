@@ -5,9 +5,12 @@
 
 use std::iter;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lanekeeper_config::Config;
-use lanekeeper_postgres::inspect::{self, Delivery, ForeignLock, SubscriptionStatus, WorkerStatus};
+use lanekeeper_postgres::inspect::{
+    self, Delivery, ForeignLock, Stalled, StalledState, SubscriptionStatus, WorkerStatus,
+};
 use lanekeeper_postgres::replay::{self as replays, Replay};
 use lanekeeper_postgres::source::{self, Source};
 use serde::Serialize;
@@ -32,7 +35,8 @@ the most undelivered events, MAX how many it may have (max_pending).
 
 STATE is what the running workers report of the subscription: delivering, refused (no worker can make
 its destination), circuit open (the destination fails, and is only probed), not reported, or no
-worker. The reasons stand below the table.
+worker. The reasons stand below the table, and sessions with work that is due and made no progress
+for worker.stalled_after_ms.
 
 Examples:
   lanekeeper status
@@ -52,6 +56,8 @@ enum Line<'a> {
     Worker(&'a WorkerStatus),
     #[serde(rename = "foreign_lock")]
     ForeignLock(&'a ForeignLock),
+    /// A lane with work that is due and makes no progress.
+    Stalled(&'a Stalled),
     Replay(&'a Replay),
 }
 
@@ -80,6 +86,9 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
     let mut replays = replays::list(&reading, false, args.limit.to_ask_for(), None).await?;
     let mut sources = source::list(&reading).await?;
+    let after = Duration::from_millis(config.worker.stalled_after_ms);
+    let limit = args.limit.to_ask_for();
+    let stalled = inspect::stalled(&reading, after, limit, iter::empty()).await?;
     drop(reading);
     let report = |status: SubscriptionStatus| Reported {
         delivery: deliveries.of(status.subscription_id, status.paused_at.is_some()),
@@ -97,11 +106,12 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
                 .chain(sources.iter().map(Line::Source))
                 .chain(workers.iter().map(Line::Worker))
                 .chain(foreign_locks.iter().map(Line::ForeignLock))
+                .chain(stalled.iter().map(Line::Stalled))
                 .chain(replays.iter().map(Line::Replay));
             lines.try_for_each(|line| output::json_line(&line))?;
         }
         Output::Text => {
-            print(&subscriptions, &sources, &workers)?;
+            print(&subscriptions, &sources, &workers, &stalled)?;
             if !replays.is_empty() {
                 output::line("")?;
                 rows(&replays)?;
@@ -126,6 +136,7 @@ fn print(
     subscriptions: &[Reported],
     sources: &[Source],
     workers: &[WorkerStatus],
+    stalled: &[Stalled],
 ) -> Result<(), Failure> {
     if !subscriptions.is_empty() {
         let rows: Vec<_> = subscriptions.iter().map(subscription_row).collect();
@@ -162,6 +173,9 @@ fn print(
             }
         }
     }
+    for one in stalled {
+        output::line(output::plain(&stalled_line(one)))?;
+    }
     if !sources.is_empty() {
         if !subscriptions.is_empty() {
             output::line("")?;
@@ -182,6 +196,30 @@ fn print(
         )?;
     }
     Ok(())
+}
+
+fn stalled_line(one: &Stalled) -> String {
+    let Stalled {
+        subscription,
+        session,
+        ..
+    } = one;
+    let age = output::age(one.stalled_s);
+    match (one.state, one.worker_id) {
+        (StalledState::Held, Some(worker_id)) => {
+            format!(
+                "{subscription}: worker {worker_id} has held session {session} for {age} without progress"
+            )
+        }
+        (StalledState::Held, None) => {
+            format!("{subscription}: session {session} has been held for {age} without progress")
+        }
+        (StalledState::Due, _) => {
+            format!(
+                "{subscription}: session {session} has waited for {age}, and no worker has taken it"
+            )
+        }
+    }
 }
 
 fn subscription_row(one: &Reported) -> [String; 12] {

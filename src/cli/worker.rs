@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 mod process;
+pub(crate) mod projection;
 mod registry;
 
 use lanekeeper_adapters as adapter;
@@ -352,6 +353,11 @@ impl DestinationSource for Adapters {
         if subscription.adapter == built_in::REGISTRY {
             return Ok(Destination::Handler(Arc::new(SessionRegistry)));
         }
+        if subscription.adapter == adapter::projection::KIND {
+            let (name, settings) = (&subscription.name, &subscription.settings);
+            let projection = projection::of(name, settings, &self.environment)?;
+            return Ok(Destination::Projection(Arc::new(projection)));
+        }
         adapter::build(
             &subscription.adapter,
             &subscription.name,
@@ -373,6 +379,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         poll_floor_ms,
         heartbeat_ms,
         frozen_after_ms,
+        stalled_after_ms,
         trust_ms,
         mark_after_ms,
         shutdown_grace_ms,
@@ -396,7 +403,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
     WorkerSettings {
         host_label: host_label.clone().unwrap_or_else(host_name),
         lane_connections,
-        // Opened if the agent registry is on, which is the only handler of this program.
+        // Opened if the agent registry is on, which is the only handler of this program, and if there are projections.
         handler_connections: 1,
         pool_size: config.database.pool_size,
         max_lanes: (max_lanes > 0).then_some(max_lanes),
@@ -406,6 +413,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         poll_floor: Duration::from_millis(poll_floor_ms),
         heartbeat: Duration::from_millis(heartbeat_ms),
         frozen_after: Duration::from_millis(frozen_after_ms),
+        stalled_after: Duration::from_millis(stalled_after_ms),
         trust: Duration::from_millis(trust_ms),
         mark_after: Duration::from_millis(mark_after_ms),
         shutdown_grace: Duration::from_millis(shutdown_grace_ms),

@@ -64,6 +64,9 @@ section! {
         /// How long a worker may miss heartbeats before peers end its connections; the same for all workers, and well
         /// above the longest `worker.heartbeat_ms` of any.
         frozen_after_ms: u64 = 30_000,
+        /// Work that is due and makes no progress for so long is reported: a lane that a worker holds, for so much longer than
+        /// a delivery may take; one that no worker takes, where nothing else of its subscription moves.
+        stalled_after_ms: u64 = 300_000,
         /// Validity window: how long a worker relies on its locks after the last answer from Postgres. Less than
         /// anything that can free them without its knowledge.
         trust_ms: u64 = 8_000,

@@ -6,6 +6,7 @@ pub mod adapter;
 pub mod bounded_file;
 pub mod bucket;
 pub mod cloudevent;
+pub mod envelope;
 pub mod error;
 pub mod event;
 pub mod fleet;

@@ -16,7 +16,8 @@ pub struct WorkerSettings {
     pub host_label: String,
     /// Connections that hold lane locks. Each claims and settles for itself.
     pub lane_connections: usize,
-    /// Connections on which handlers run, one event at a time each. Opened when a handler exists.
+    /// Connections on which handlers run, one event at a time each, and as many that feed projections. Opened when there is
+    /// something for them.
     pub handler_connections: usize,
     /// Connections for all other work: large payloads, pauses, maintenance.
     pub pool_size: usize,
@@ -35,6 +36,8 @@ pub struct WorkerSettings {
     pub heartbeat: Duration,
     /// A worker without a heartbeat for this long counts as frozen, and its connections are ended.
     pub frozen_after: Duration,
+    /// Work that is due and makes no progress for so long is reported.
+    pub stalled_after: Duration,
     /// The validity window: how long locks are relied on after a question that was answered.
     pub trust: Duration,
     /// A delivery that takes longer gets an in-flight record, so that claims need not step over its ready entry.
@@ -81,6 +84,7 @@ impl Default for WorkerSettings {
             poll_floor: Duration::from_secs(1),
             heartbeat: Duration::from_secs(5),
             frozen_after: Duration::from_secs(30),
+            stalled_after: Duration::from_secs(300),
             trust: Duration::from_secs(8),
             mark_after: Duration::from_millis(50),
             shutdown_grace: Duration::from_secs(25),

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::claiming::{backstop, claimer};
+use crate::delivering::handler_lane::Feeds;
 use crate::delivering::{handler_lane, pauses};
 use crate::maintenance::archive::{self, FolderError};
 use crate::maintenance::{gauges, message_counts, message_feed, statistics};
@@ -133,7 +134,8 @@ impl Worker {
         ];
         let adapters = (0..connections).map(|_| tokio::spawn(claimer::run(Arc::clone(&shared))));
         let handlers = (0..shared.settings.handler_connections)
-            .map(|_| tokio::spawn(handler_lane::run(Arc::clone(&shared))));
+            .flat_map(|_| [Feeds::Handlers, Feeds::Projections])
+            .map(|feeds| tokio::spawn(handler_lane::run(Arc::clone(&shared), feeds)));
         let claimers = adapters.chain(handlers).collect();
         let feed = tokio::spawn(message_feed::run(Arc::clone(&shared)));
         Ok(Self {
@@ -237,12 +239,16 @@ pub enum NotReady {
         "the worker cannot get its liveness lock: {0} holds it; end that with pg_terminate_backend"
     )]
     Unlocked(String),
+    #[error("a claim loop has stood still for {} s: restart the worker", .0.as_secs())]
+    StandsStill(Duration),
 }
 
 impl Probe {
     /// Whether the claim loops run, whatever Postgres does.
     pub fn is_live(&self) -> bool {
-        self.shared.maintenance.health.since_loop_turned() < LIVE_WITHIN
+        let health = &self.shared.maintenance.health;
+        let stands = health.standing_for().is_some_and(|it| it >= LIVE_WITHIN);
+        health.since_loop_turned() < LIVE_WITHIN && !stands
     }
 
     /// # Errors
@@ -250,6 +256,9 @@ impl Probe {
     pub fn is_ready(&self) -> Result<(), NotReady> {
         if self.shared.stopping.is_cancelled() {
             return Err(NotReady::Draining);
+        }
+        if let Some(standing) = self.shared.maintenance.health.standing_for() {
+            return Err(NotReady::StandsStill(standing));
         }
         match self.shared.maintenance.health.since_answered() {
             None => Err(NotReady::NeverAnswered),

@@ -40,6 +40,7 @@ pub mod migrate;
 pub mod operate;
 pub mod pool;
 pub mod preview;
+pub mod projection;
 pub mod queue_full;
 pub mod receiver;
 pub mod registry;

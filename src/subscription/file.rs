@@ -231,7 +231,10 @@ impl<'t> Reader<'t> {
         let events = section.take("events", value::events);
         let start = section.take("start", value::choice(&Start::ALL, Start::as_str));
         let retry = self.retry(&mut section);
+        let is_projection = adapter.as_deref() == Some(lanekeeper_adapters::projection::KIND);
         let coalesce = section.take("coalesce", value::flag);
+        // A read model is told of everything.
+        let coalesce = coalesce.or(is_projection.then_some(false));
         let concurrency = section.take("concurrency", value::whole(1..=10_000));
         let history = section.take("history", value::flag);
         let ack = section.take("ack", value::choice(&Acknowledge::ALL, Acknowledge::as_str));
@@ -256,9 +259,18 @@ impl<'t> Reader<'t> {
                 .refuse_whole("this adapter reaches only its worker's host: leave host_bound away");
         }
         let pending = pending(&mut section);
+        let acknowledges = ack.is_some_and(|ack| ack != Acknowledge::None);
+        if is_projection && (acknowledges || host_bound) {
+            section.refuse_whole(
+                "a projection commits with its settlement and belongs to no host: leave ack and host_bound away",
+            );
+        }
         let max_age = section.take("max_age", value::duration);
         let lifecycle = section.take("lifecycle", value::stages);
         let limits = limit::take(&mut section);
+        if is_projection && !limits.is_empty() {
+            section.refuse_whole("a projection sends nothing: leave limit away");
+        }
         let timeout = section.take("timeout", value::duration);
         let settings = adapter
             .as_deref()

@@ -175,6 +175,10 @@ instruments! {
         "Dead letters that wait for an operator, by subscription. Of one worker only";
     PAUSED = "lanekeeper.subscription.paused", "{subscription}",
         "1 while the subscription is paused. Of one worker only";
+    STALLED = "lanekeeper.subscription.stalled", "{subscription}",
+        "1 while the subscription has work that is due and made no progress for worker.stalled_after_ms. Of one worker only";
+    STANDING = "lanekeeper.worker.stalled", "{worker}",
+        "1 while a claim loop of this worker stands still";
     WORKERS = "lanekeeper.workers", "{worker}",
         "Workers with a recent heartbeat, as this worker counts them";
     HTTP_DURATION = "http.server.request.duration", "s",

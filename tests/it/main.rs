@@ -37,6 +37,7 @@ mod mutations;
 mod pipeline;
 mod pooler;
 mod process;
+mod projections;
 mod protocols;
 mod readme;
 mod reference;

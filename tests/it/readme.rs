@@ -222,7 +222,7 @@ fn the_table_of_a_subscriptions_keys_is_complete() {
         .map(|key| key.trim_matches('`'))
         .collect();
     let mut known = BTreeSet::new();
-    for adapter in lanekeeper_adapters::KINDS {
+    for adapter in lanekeeper_adapters::NAMES {
         // Like no other key, so that it is told which there are.
         let text =
             format!("[subscription.x]\nstream = \"runs\"\nadapter = \"{adapter}\"\nq_9_q = 1");

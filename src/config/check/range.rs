@@ -134,6 +134,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             "a round trip takes its time",
         ),
         (
+            "worker.stalled_after_ms",
+            worker.stalled_after_ms,
+            1_000..=DAY_MS,
+            "it is looked at every ten seconds",
+        ),
+        (
             "worker.mark_after_ms",
             worker.mark_after_ms,
             1..=DAY_MS,

@@ -266,7 +266,8 @@ impl Definition {
                     .collect::<Vec<_>>()
                     .join(" "),
             ),
-            _ => ["chat", "channel", "url_env", "token_env"]
+            // A projection's function says more than where its role's connection string is.
+            _ => ["function", "chat", "channel", "url_env", "token_env"]
                 .iter()
                 .find_map(|key| self.settings.get(key)?.as_str())
                 .map(str::to_owned),

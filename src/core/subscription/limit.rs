@@ -79,7 +79,7 @@ pub fn buckets(limits: &[Limit], adapter: &str, settings: &Value) -> Vec<Bucket>
 /// their hash enters it.
 pub fn destination(adapter: &str, settings: &Value) -> String {
     // A bot is one destination, whatever chats it speaks in.
-    let place = ["url", "command", "url_env", "token_env"]
+    let place = ["url", "command", "function", "url_env", "token_env"]
         .iter()
         .find_map(|key| settings.get(key));
     let origin = place

@@ -187,7 +187,7 @@ impl Claiming {
         if self.lacks_room(kind).swap(false, Ordering::SeqCst) {
             match kind {
                 Kind::Adapters => self.waking.lane_connections.notify_one(),
-                Kind::Handlers => self.waking.handler_connections.notify_one(),
+                Kind::Handlers => self.waking.wake_handlers(),
             }
         }
     }

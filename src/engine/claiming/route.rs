@@ -62,7 +62,12 @@ impl Route {
 
     /// Whether its events are handled in transactions, on handler connections.
     pub fn is_transactional(&self) -> bool {
-        matches!(self.destination, Destination::Handler(_))
+        !matches!(self.destination, Destination::Adapter(_))
+    }
+
+    /// Whether they are handled by a function in SQL.
+    pub fn is_projection(&self) -> bool {
+        matches!(self.destination, Destination::Projection(_))
     }
 
     /// Reserves up to `wanted` slots, of at most `fitting` and the subscription's concurrency; those that no lane takes
@@ -102,7 +107,7 @@ impl Route {
     pub fn may_wait(&self) -> bool {
         let adapter = match &self.destination {
             Destination::Adapter(adapter) => adapter.is_paced(),
-            Destination::Handler(_) => false,
+            Destination::Handler(_) | Destination::Projection(_) => false,
         };
         adapter || self.is_limited()
     }
@@ -342,6 +347,6 @@ fn batch(destination: &Destination) -> usize {
     match destination {
         // Each event may draw on other buckets.
         Destination::Adapter(adapter) if !adapter.is_paced() => adapter.max_batch().max(1),
-        Destination::Adapter(_) | Destination::Handler(_) => 1,
+        Destination::Adapter(_) | Destination::Handler(_) | Destination::Projection(_) => 1,
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lanekeeper_core::adapter::{Adapter, Delivery, Verdict};
+use lanekeeper_postgres::projection::Projection;
 use thiserror::Error;
 use tokio_postgres::Transaction;
 
@@ -74,4 +75,6 @@ pub enum Destination {
     Adapter(Arc<dyn Adapter>),
     /// In this process, with a transaction: exactly once for what it writes there.
     Handler(Arc<dyn Handler>),
+    /// A function in SQL, with a transaction of its own role: exactly once for what it writes there.
+    Projection(Arc<Projection>),
 }

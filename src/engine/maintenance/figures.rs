@@ -1,5 +1,6 @@
 //! The last statistics of the subscriptions; `statistics` reads them.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub const INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Figures {
     pub subscriptions: Vec<SubscriptionStatus>,
+    /// Those of them that are stalled, by id.
+    pub stalled: HashSet<i32>,
     /// Those that have not ended.
     pub replays: Vec<Replay>,
 }
@@ -28,6 +31,15 @@ impl Statistics {
     /// Calls `each` with the last figures, unless they are old or another worker reads them now.
     pub fn with(&self, each: impl FnMut(&SubscriptionStatus)) {
         self.read(|seen| seen.subscriptions.iter().for_each(each));
+    }
+
+    /// The same, with whether it is stalled.
+    pub fn with_stalled(&self, mut each: impl FnMut(&SubscriptionStatus, bool)) {
+        self.read(|figures| {
+            for seen in &figures.subscriptions {
+                each(seen, figures.stalled.contains(&seen.subscription_id));
+            }
+        });
     }
 
     /// The same with the replays.

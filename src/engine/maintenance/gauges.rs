@@ -67,6 +67,20 @@ pub fn register(meter: &Meter, shared: &Arc<Shared>) {
             to.observe(wide(replay.left()), &[stream, subscription, id]);
         });
     });
+    gauge(names::STALLED, |shared, to| {
+        shared.maintenance.statistics.with_stalled(|seen, stalled| {
+            to.observe(
+                flag(stalled),
+                &of_subscription(&seen.stream, &seen.subscription),
+            );
+        });
+    });
+    gauge(names::STANDING, |shared, to| {
+        to.observe(
+            flag(shared.maintenance.health.standing_for().is_some()),
+            &[],
+        );
+    });
     gauge(names::MESSAGES, messages);
     gauge(names::LANES, lanes);
 }

@@ -10,6 +10,8 @@ pub struct Health {
     origin: Instant,
     turned: AtomicU64,
     answered: AtomicU64,
+    /// How many claim loops stand still, and since when the first does.
+    standing: Mutex<(usize, Option<Instant>)>,
     /// Since when the worker lacks its liveness lock, and who has it.
     unlocked: Mutex<Option<(Instant, String)>>,
 }
@@ -20,6 +22,7 @@ impl Default for Health {
             origin: Instant::now(),
             turned: AtomicU64::new(1),
             answered: AtomicU64::new(0),
+            standing: Mutex::default(),
             unlocked: Mutex::default(),
         }
     }
@@ -46,6 +49,28 @@ impl Health {
             0 => None,
             at => Some(self.since(at)),
         }
+    }
+
+    /// One more claim loop stands still.
+    pub fn stands_still(&self) {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.0 += 1;
+        standing.1.get_or_insert_with(Instant::now);
+    }
+
+    /// One of them goes on.
+    pub fn moves(&self) {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.0 = standing.0.saturating_sub(1);
+        if standing.0 == 0 {
+            standing.1 = None;
+        }
+    }
+
+    /// For how long some claim loop has stood still.
+    pub fn standing_for(&self) -> Option<Duration> {
+        let standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.1.map(|since| since.elapsed())
     }
 
     /// The worker has its liveness lock.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_postgres::append::{self, NewEvent};
+use lanekeeper_postgres::inspect::StalledState;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -56,6 +57,20 @@ pub enum LifecycleEvent {
         pending: i64,
         max_pending: i64,
     },
+    /// A lane of it has had work for long, and makes no progress.
+    SubscriptionStalled {
+        subscription: String,
+        state: StalledState,
+        session: String,
+        /// The worker that holds the lane.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        holder: Option<i64>,
+        stalled_s: f64,
+    },
+    /// It makes progress again.
+    SubscriptionMoves { subscription: String },
+    /// A claim loop of the worker stands still; its connection was ended.
+    ClaimLoopStalled { worker: i64, backend_pid: i32 },
     /// So many of its messages failed for good since the last look.
     MessagesFailing { subscription: String, failed: i64 },
 }
@@ -70,6 +85,9 @@ impl LifecycleEvent {
             Self::QueueDeep { .. } => "queue_deep",
             Self::QueueRelieved { .. } => "queue_relieved",
             Self::MessagesFailing { .. } => "messages_failing",
+            Self::SubscriptionStalled { .. } => "subscription_stalled",
+            Self::SubscriptionMoves { .. } => "subscription_moves",
+            Self::ClaimLoopStalled { .. } => "claim_loop_stalled",
         }
     }
 
@@ -81,10 +99,16 @@ impl LifecycleEvent {
             Self::SubscriptionPaused { subscription, .. }
             | Self::QueueDeep { subscription, .. }
             | Self::QueueRelieved { subscription, .. }
-            | Self::MessagesFailing { subscription, .. } => {
+            | Self::MessagesFailing { subscription, .. }
+            | Self::SubscriptionStalled { subscription, .. }
+            | Self::SubscriptionMoves { subscription } => {
                 format!("subscription {subscription}")
             }
-            Self::TakenOver { lost_worker_id, .. } => format!("worker {lost_worker_id}"),
+            Self::TakenOver {
+                lost_worker_id: worker,
+                ..
+            }
+            | Self::ClaimLoopStalled { worker, .. } => format!("worker {worker}"),
         }
     }
 }

@@ -15,6 +15,7 @@
 //! | [`health`] | what liveness and readiness probes ask |
 //! | [`lifecycle`] | the lifecycle feed: what happens to destinations, subscriptions and workers |
 //! | [`message_feed`] | … and to messages, for subscriptions that ask |
+//! | [`watchdog`] | … and of subscriptions with work that makes no progress |
 //! | [`warnings`] | … and when sessions are nearly full, and messages fail |
 //! | [`notes`] | what lanes tell of messages until then |
 //! | [`counts`], [`message_counts`] | what became of messages, in figures; writing them |
@@ -41,6 +42,7 @@ pub mod replays;
 pub mod rounds;
 pub mod statistics;
 mod warnings;
+pub mod watchdog;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

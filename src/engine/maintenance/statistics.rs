@@ -8,12 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lanekeeper_postgres::inspect::Stalled;
 use lanekeeper_postgres::{inspect, replay};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::maintenance::figures::{Figures, INTERVAL};
-use crate::maintenance::lifecycle;
+use crate::maintenance::lifecycle::{self, LifecycleEvent};
 use crate::maintenance::warnings::Warnings;
+use crate::maintenance::watchdog::Watchdog;
 use crate::shared::Shared;
 
 /// The most lanes with something to do that are read per subscription: 20 ms.
@@ -32,15 +34,22 @@ pub async fn run(shared: Arc<Shared>) {
         () = shared.waking.idle.idle_moment() => {}
         () = sleep(INTERVAL) => {}
     }
-    let mut warnings = Warnings::default();
+    let (mut warnings, mut watchdog) = (Warnings::default(), Watchdog::default());
     while !shared.stopping.is_cancelled() {
         // Without a count of the fleet it is not known which worker is first.
         if shared.delivering.limiter.rank() == Some(0) {
             match timeout(TIMEOUT, read(&shared)).await {
-                Ok(Ok(figures)) => {
+                Ok(Ok((mut figures, stalled))) => {
                     for warning in warnings.of(&figures.subscriptions) {
                         lifecycle::publish(&shared, warning);
                     }
+                    let after = shared.settings.stalled_after;
+                    let now = Instant::now();
+                    for found in watchdog.of(&figures.subscriptions, stalled, after, now) {
+                        tell(&found);
+                        lifecycle::publish(&shared, found);
+                    }
+                    figures.stalled = watchdog.reported();
                     shared.maintenance.statistics.set(Some(figures));
                 }
                 Ok(Err(error)) => tracing::warn!(
@@ -53,7 +62,7 @@ pub async fn run(shared: Arc<Shared>) {
                 ),
             }
         } else {
-            warnings = Warnings::default();
+            (warnings, watchdog) = (Warnings::default(), Watchdog::default());
             shared.maintenance.statistics.set(None);
         }
         tokio::select! {
@@ -63,16 +72,46 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn read(shared: &Shared) -> Result<Figures, Box<dyn std::error::Error + Send + Sync>> {
+/// What the watchdog found, for the log.
+fn tell(found: &LifecycleEvent) {
+    match found {
+        LifecycleEvent::SubscriptionStalled {
+            subscription,
+            state,
+            session,
+            holder,
+            stalled_s,
+        } => tracing::error!(
+            subscription,
+            ?state,
+            session,
+            holder,
+            stalled_s,
+            "a subscription has work that is due and makes no progress"
+        ),
+        LifecycleEvent::SubscriptionMoves { subscription } => {
+            tracing::info!(subscription, "a subscription makes progress again");
+        }
+        _ => {}
+    }
+}
+
+type Read = (Figures, Vec<Stalled>);
+
+async fn read(shared: &Shared) -> Result<Read, Box<dyn std::error::Error + Send + Sync>> {
     let mut client = shared.pool.get().await?;
     let reading = inspect::begin(&mut client).await?;
     let seen = shared.claiming.backstop.latest();
-    let low_water_marks = seen.iter().flat_map(|seen| seen.low_water_marks());
+    let low_water_marks = || seen.iter().flat_map(|seen| seen.low_water_marks());
     let subscriptions =
-        inspect::status(&reading, MAX_SUBSCRIPTIONS, MAX_LANES, low_water_marks).await?;
+        inspect::status(&reading, MAX_SUBSCRIPTIONS, MAX_LANES, low_water_marks()).await?;
+    let after = shared.settings.stalled_after;
+    let stalled = inspect::stalled(&reading, after, MAX_SUBSCRIPTIONS, low_water_marks()).await?;
     let replays = replay::list(&reading, false, MAX_REPLAYS, None).await?;
-    Ok(Figures {
+    let figures = Figures {
         subscriptions,
         replays,
-    })
+        ..Figures::default()
+    };
+    Ok((figures, stalled))
 }

@@ -64,13 +64,13 @@ impl Warnings {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use lanekeeper_postgres::inspect::LaneCounts;
     use lanekeeper_postgres::message_count::MessageCount;
 
     use super::*;
 
-    fn seen(deepest: i64, failed: i64) -> [SubscriptionStatus; 1] {
+    pub fn seen(deepest: i64, failed: i64) -> [SubscriptionStatus; 1] {
         let lanes = LaneCounts {
             idle: 0,
             ready: 1,

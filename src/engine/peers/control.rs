@@ -333,7 +333,7 @@ fn build(
     subscription: &Subscription,
 ) -> Result<Destination, Failure> {
     let destination = source.build(subscription)?;
-    if matches!(destination, Destination::Handler(_)) && !subscription.limits.is_empty() {
+    if !matches!(destination, Destination::Adapter(_)) && !subscription.limits.is_empty() {
         return Err("a handler's subscription cannot have a limit: apply it without one".into());
     }
     Ok(destination)

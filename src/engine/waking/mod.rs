@@ -70,15 +70,23 @@ pub struct Waking {
     pub lane_connections: Notify,
     /// The same for one waiting handler connection.
     pub handler_connections: Notify,
+    /// The same for one waiting connection of projections.
+    pub projection_connections: Notify,
     pub idle: Idle,
     pub operator_requests: OperatorRequests,
     pub interruptions: Interruptions,
 }
 
 impl Waking {
+    /// Wakes one connection of handlers and one of projections, which share their slots.
+    pub fn wake_handlers(&self) {
+        self.handler_connections.notify_one();
+        self.projection_connections.notify_one();
+    }
+
     /// Wakes one connection of each kind: an entry may be due, and it is not known whose.
     pub fn wake_all(&self) {
         self.lane_connections.notify_one();
-        self.handler_connections.notify_one();
+        self.wake_handlers();
     }
 }

@@ -12,6 +12,7 @@ mod lane;
 mod registry;
 mod search;
 mod session;
+mod stalled;
 mod status;
 mod subscription;
 mod timeline;
@@ -32,6 +33,7 @@ pub use lane::{LaneFilter, LanePlace, LaneStatus, active_lanes, lanes, lanes_of_
 pub use registry::{RegistryEntry, RegistryFilter, TurnState, registered};
 pub use search::{Place, search_message, search_session};
 pub use session::{SessionStatus, Stretch, session_page, sessions};
+pub use stalled::{Stalled, StalledState, stalled};
 pub use status::{
     LANES_LOOKED_AT, LaneCounts, SubscriptionStatus, WorkerStatus, glance, status, workers,
 };

@@ -14,5 +14,6 @@ mod restart;
 pub mod rolling;
 #[cfg(feature = "crash-points")]
 mod sent;
+mod stalled;
 mod stopped;
 mod stopped_backends;

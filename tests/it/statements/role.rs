@@ -52,6 +52,11 @@ impl Role {
         role
     }
 
+    /// With its password.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     pub async fn connect(&self) -> Client {
         connect(&self.url).await
     }

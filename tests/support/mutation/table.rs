@@ -448,6 +448,26 @@ pub const ROWS: &[Row] = &[
         test: "registry::crash_points::at_every_place_of_a_handler_a_worker_may_end_and_each_event_is_entered_once",
     },
     Row {
+        name: "PermitNotAsked",
+        invariant: 5,
+        without: "a projection's transaction settles with a permit of the lane's holder",
+        change: Sql(
+            "settle_projection",
+            &[("sha256(p_permit) IS DISTINCT FROM sha256(v_fitting)", "false")],
+        ),
+        test: "projections::hostile::a_permit_is_good_for_one_role_and_one_settlement",
+    },
+    Row {
+        name: "SwitchedWhileFed",
+        invariant: 4,
+        without: "a projection is not fed while it is switched to its rebuilt tables",
+        change: Sql(
+            "begin_projection",
+            &[("PERFORM pg_advisory_xact_lock_shared(lanekeeper.projection_lock(p_subscription_id));", "")],
+        ),
+        test: "projections::rebuilt::a_transaction_that_feeds_the_projection_is_waited_for_by_the_switch",
+    },
+    Row {
         name: "TakenOverWhileHeld",
         invariant: 5,
         without: "survivors take the lock of a lane before they change its version",

@@ -26,12 +26,15 @@ mod claim_lanes;
 mod held;
 mod settle_lanes;
 mod size;
+mod standstill;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use lanekeeper_fault::CrashPoint;
-use lanekeeper_postgres::lane_connection::{self, OpenError, Opened};
+#[cfg(feature = "crash-points")]
+use lanekeeper_fault::Hang;
+use lanekeeper_postgres::lane_connection::{self, Backend, OpenError, Opened};
 use lanekeeper_postgres::settle;
 use lanekeeper_postgres::{ErrorClass, StoreError, claim, fetch, worker};
 use lanekeeper_telemetry::Tracing;
@@ -43,6 +46,7 @@ use tokio_postgres::{Client, Statement};
 
 use self::held::Holdings;
 use self::size::ClaimSize;
+use self::standstill::Standstill;
 use crate::claiming::kind::Kind;
 use crate::claiming::request::{Batch, Reply, Request};
 use crate::claiming::scan::Scans;
@@ -102,7 +106,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
         task,
         backend,
     } = lane_connection::open(&shared.database, "lanes").await?;
-    let held = hold(shared, client, task).await;
+    let held = hold(shared, client, task, backend).await;
     if held.is_err() {
         // Only now: the validity of its locks ended with `hold`.
         shared.peers.abandoned.enter(backend);
@@ -114,6 +118,7 @@ async fn hold(
     shared: &Arc<Shared>,
     client: Client,
     connection: JoinHandle<()>,
+    backend: Backend,
 ) -> Result<(), SessionError> {
     let window = shared.settings.trust;
     let asked_at = Instant::now();
@@ -128,6 +133,7 @@ async fn hold(
     validity.confirm(asked_at);
     let _in_use = shared.peers.live.enter(connection_id);
     let _guard = ValidityGuard::new(&validity, connection);
+    let _watched = Standstill::watch(shared, &validity, backend);
 
     let (requests, incoming) = mpsc::unbounded_channel();
     let context = Arc::new(LaneContext {
@@ -228,6 +234,10 @@ impl Session<'_> {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             self.shared.maintenance.health.loop_turned();
+            #[cfg(feature = "crash-points")]
+            if !self.holdings.is_empty() {
+                Hang::Claim.stand().await;
+            }
             self.serve().await?;
             let stopping = self.shared.stopping.is_cancelled();
             if stopping && self.holdings.is_empty() {

@@ -1,42 +1,33 @@
 //! One event in one transaction: effect and settlement commit together (A9), a requeued dead letter's too.
 
-use std::panic::AssertUnwindSafe;
-
-use futures_util::{FutureExt, TryFutureExt};
 use lanekeeper_core::adapter::{Delivery, Verdict};
+use lanekeeper_core::envelope;
 use lanekeeper_core::event::Event;
-use lanekeeper_core::observed::{Cause, Observed};
+use lanekeeper_core::observed::Observed;
 use lanekeeper_core::subscription::MessageStage;
 use lanekeeper_fault::CrashPoint;
 use tokio::time::Instant;
 
 use super::answer::{SessionError, answer, ended};
+use super::attempt::Attempt;
 use super::{INLINE_BYTES, Session};
 use crate::claiming::route::Route;
 use crate::delivering::budget::PayloadReservation;
 use crate::delivering::event::{event_of, large_payload};
-use crate::delivering::handler::{Handler, HandlerError};
+use crate::delivering::handler::Destination;
 use crate::delivering::progress::{Judgement, Progress, Stop};
 use crate::shared::random;
-#[cfg(feature = "crash-points")]
-use lanekeeper_fault::Mutation;
 use lanekeeper_postgres::claim::ClaimedLane;
 use lanekeeper_postgres::fetch::FetchedEvent;
 use lanekeeper_postgres::settle::{self, Operation, Settled};
-use lanekeeper_postgres::{ErrorClass, StoreError, requeued};
+use lanekeeper_postgres::{ErrorClass, requeued};
 use lanekeeper_telemetry::Tracing;
-use lanekeeper_telemetry::span::{DeliverySpan, in_trace};
-
-/// Undoes, for the handler's own statements, the settings that a lane connection pins.
-const BEGIN: &str = "SET LOCAL synchronous_commit = on; SET LOCAL plan_cache_mode = auto;
-    SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
-    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+use lanekeeper_telemetry::span::DeliverySpan;
 
 impl Session<'_> {
     /// Delivers what comes before this event: a replay, then requeued dead letters, one at a time. Returns as `handle` does.
     pub(super) async fn deliver_requeued(
         &mut self,
-        handler: &dyn Handler,
         lane: &ClaimedLane,
         route: &Route,
         progress: &mut Progress,
@@ -62,9 +53,7 @@ impl Session<'_> {
                 return Ok(Some(Stop::new(Operation::Release)));
             }
             progress.begin_dead_letter(letter.dead_id);
-            let stop = self
-                .handle(handler, lane, route, progress, letter.event)
-                .await?;
+            let stop = self.handle(lane, route, progress, letter.event).await?;
             if stop.is_some() {
                 return Ok(stop);
             }
@@ -82,7 +71,6 @@ impl Session<'_> {
     /// Handles one event in one transaction. `None`: the cursor passed it, and that is committed.
     pub(super) async fn handle(
         &mut self,
-        handler: &dyn Handler,
         lane: &ClaimedLane,
         route: &Route,
         progress: &mut Progress,
@@ -98,6 +86,13 @@ impl Session<'_> {
         let Ok(_reservation) = self.reserve_payload(&fetched).await? else {
             return Ok(Some(Stop::new(Operation::Release)));
         };
+        // A projection's transaction settles nothing but that events are passed.
+        if route.is_projection() && !progress.outcomes().is_empty() {
+            let keep = Stop::new(Operation::Keep);
+            if self.settle(lane, progress, keep).await? != Settled::Done {
+                return Ok(Some(Stop::new(Operation::Release)));
+            }
+        }
         if let Some(reach) = self.ahead(lane, seq)
             && let Some(done) = self.give_way(lane, progress, seq, day, reach).await?
         {
@@ -139,84 +134,39 @@ impl Session<'_> {
         let span = traced.then(|| DeliverySpan::start(&delivery, None));
         delivery.trace = span.as_ref().map(DeliverySpan::context);
         let began = Instant::now();
-        let transaction = answer(shared, async {
-            let transaction = self.client.transaction().await.map_err(failed())?;
-            transaction.batch_execute(BEGIN).await.map_err(failed())?;
-            Ok(transaction)
-        })
-        .await?;
-        CrashPoint::Delivering.pass();
         let logged_with = span.as_ref().map(DeliverySpan::logged_with);
-        let handling = handler.handle(&transaction, &delivery);
-        let handling = AssertUnwindSafe(in_trace(logged_with.as_ref(), handling)).catch_unwind();
-        let interruptions = &shared.waking.interruptions;
-        let handled = tokio::select! {
-            biased;
-            handled = handling => Ok(handled),
-            // The handler's statement is never answered, and its effect was rolled back.
-            () = ended(shared, self.backend) => return Err(SessionError::Ended),
-            reach = interruptions.wait(lane.session_id, seq, self.claimed_at) => Err(reach),
+        let attempted = match &route.destination {
+            Destination::Handler(handler) => {
+                let logged = logged_with.as_ref();
+                self.in_lane_transaction(&**handler, lane, route, progress, &delivery, day, logged)
+                    .await?
+            }
+            Destination::Projection(projection) => {
+                let mut passed = progress.clone();
+                passed.pass(seq, day);
+                let event = envelope::text(&delivery);
+                self.in_projection(projection, lane, route, passed, seq, &[event])
+                    .await?
+            }
+            Destination::Adapter(_) => unreachable!("only routes of handlers are scanned here"),
         };
-        let handled = match handled {
-            Ok(handled) => handled,
-            Err(reach) => {
-                answer(shared, transaction.rollback().map_err(failed())).await?;
+        let verdict: Option<Verdict> = match attempted {
+            Attempt::Committed(passed) => {
+                *progress = passed;
+                None
+            }
+            Attempt::Failed(verdict) => Some(verdict),
+            Attempt::Lost => {
+                tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
+                return Ok(Some(Stop::new(Operation::Release)));
+            }
+            Attempt::Interrupted(reach) => {
                 tracing::info!(subscription = %subscription.name, seq, "handler cancelled: rolled back");
                 if let Some(claim_id) = suspect {
                     self.unlock(&[], &[claim_id]).await?;
                 }
                 let done = self.give_way(lane, progress, seq, day, reach).await?;
                 return Ok(done.unwrap_or(Some(Stop::yields())));
-            }
-        };
-        CrashPoint::Delivered.pass();
-        let handled = handled.unwrap_or_else(|_| {
-            observed.failed_by(Cause::Panic);
-            let error = "the handler panicked; see the worker's log".to_owned();
-            Err(HandlerError::Retry { error, after: None })
-        });
-        let verdict: Option<Verdict> = match handled {
-            Ok(()) => {
-                #[cfg(feature = "crash-points")]
-                if Mutation::EffectCommittedFirst.is_on() {
-                    let between = transaction.batch_execute("COMMIT; BEGIN");
-                    between.await.map_err(failed())?;
-                }
-                let mut passed = progress.clone();
-                passed.pass(seq, day);
-                let settlement =
-                    passed.settlement(Stop::new(Operation::Keep), subscription.history);
-                let lanes = [(settlement, lane.entry)];
-                CrashPoint::Judged.pass();
-                let worker_id = shared.peers.worker_id();
-                let settling = settle::settle(&transaction, &self.settle, worker_id, &lanes);
-                CrashPoint::Settling.pass();
-                match answer(shared, settling).await {
-                    Ok(results) if results == [Settled::Done] => {
-                        CrashPoint::Committing.pass();
-                        answer(shared, transaction.commit().map_err(failed())).await?;
-                        CrashPoint::Settled.pass();
-                        passed.settled();
-                        *progress = passed;
-                        None
-                    }
-                    Ok(_) => {
-                        answer(shared, transaction.rollback().map_err(failed())).await?;
-                        tracing::warn!(subscription = %subscription.name, seq, "lane lost: rolled back");
-                        return Ok(Some(Stop::new(Operation::Release)));
-                    }
-                    // The handler returned Ok although its transaction is aborted.
-                    Err(SessionError::Store(error)) => {
-                        let error = chain(&error);
-                        answer(shared, transaction.rollback().map_err(failed())).await?;
-                        Some(Verdict::Retry { error, after: None })
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            Err(error) => {
-                answer(shared, transaction.rollback().map_err(failed())).await?;
-                Some(error.into())
             }
         };
         if let Some(claim_id) = suspect {
@@ -292,10 +242,6 @@ impl Session<'_> {
 /// The worker stops: nothing more is handled.
 struct Stopping;
 
-fn failed() -> impl FnOnce(tokio_postgres::Error) -> StoreError {
-    StoreError::on("handling an event")
-}
-
 /// A handler has no subscription to pause: it does not answer 410.
 fn stop(judgement: Judgement) -> Option<Stop> {
     match judgement {
@@ -303,11 +249,4 @@ fn stop(judgement: Judgement) -> Option<Stop> {
         Judgement::Passed | Judgement::Sent => None,
         Judgement::Stopped(stop) | Judgement::Gone { stop, .. } => Some(stop),
     }
-}
-
-fn chain(error: &StoreError) -> String {
-    let cause = std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    format!("{error}: {cause}")
 }

@@ -14,6 +14,10 @@
 //! A handler that ignores a failed statement and returns Ok cannot settle: COMMIT of a failed transaction is a
 //! rollback, and the settlement is in the same transaction.
 //!
+//! Projections, functions in SQL, are fed here too, on lane connections of their own ([`Feeds`]). Their transaction runs on a
+//! third connection, of the projection's role, and settles there with a permit of the lane's: see
+//! [`lanekeeper_postgres::projection`].
+//!
 //! The worker sets no time-out on a handler's own statements. If the connection hangs under them, the server ends
 //! the transaction after a minute of idleness. The worker does not hear of that, so it checks every half
 //! `worker.frozen_after_ms` whether the backend still exists.
@@ -31,10 +35,14 @@
 //! | the process dies | as above; survivors wake the lanes and charge the head |
 
 mod answer;
+mod attempt;
+mod feeds;
 mod handle;
 mod interrupted;
+mod projected;
 mod replayed;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,17 +52,18 @@ use lanekeeper_postgres::claim::{self, ClaimedLane};
 use lanekeeper_postgres::fetch::{self, Position};
 use lanekeeper_postgres::lane_connection::{self, Backend, Opened};
 use lanekeeper_postgres::preview::Previews;
+use lanekeeper_postgres::projection;
 use lanekeeper_postgres::settle::{self, Operation, Settled};
 use lanekeeper_postgres::{StoreError, worker};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, Statement};
 
 use self::answer::{SessionError, answer};
+pub use self::feeds::Feeds;
 use crate::claiming::kind::Kind;
 use crate::claiming::route::Route;
 use crate::claiming::scan::Scans;
 use crate::delivering::coalesce::{Step, plan};
-use crate::delivering::handler::Destination;
 use crate::delivering::progress::{Progress, Stop};
 use crate::delivering::surplus::SurplusWatch;
 use crate::shared::{Shared, random};
@@ -66,21 +75,21 @@ const BATCH: i64 = 50;
 /// Payloads up to this size are fetched with their events; larger ones are read one by one.
 const INLINE_BYTES: i32 = 65_536;
 const REOPEN_DELAY: Duration = Duration::from_millis(250);
-/// Runs the lanes of handlers on one connection after another, once a handler exists.
-pub async fn run(shared: Arc<Shared>) {
+/// Runs the lanes of handlers, or of projections, on one connection after another, once there is one.
+pub async fn run(shared: Arc<Shared>, feeds: Feeds) {
     while !shared.stopping.is_cancelled() {
         if !shared
             .claiming
             .routes()
             .iter()
-            .any(|route| route.is_transactional())
+            .any(|route| feeds.serves(route))
         {
             tokio::select! {
                 () = shared.stopping.cancelled() => return,
                 () = sleep(shared.settings.poll_floor) => continue,
             }
         }
-        let Err(error) = session(&shared).await else {
+        let Err(error) = session(&shared, feeds).await else {
             return;
         };
         tracing::warn!(
@@ -91,21 +100,27 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn session(shared: &Arc<Shared>) -> Result<(), SessionError> {
+async fn session(shared: &Arc<Shared>, feeds: Feeds) -> Result<(), SessionError> {
     let Opened {
         client, backend, ..
-    } = lane_connection::open(&shared.database, "handlers").await?;
-    let held = hold(shared, client, backend).await;
+    } = lane_connection::open(&shared.database, feeds.name()).await?;
+    let held = hold(shared, feeds, client, backend).await;
     if held.is_err() {
         shared.peers.abandoned.enter(backend);
     }
     held
 }
 
-async fn hold(shared: &Arc<Shared>, client: Client, backend: Backend) -> Result<(), SessionError> {
+async fn hold(
+    shared: &Arc<Shared>,
+    feeds: Feeds,
+    client: Client,
+    backend: Backend,
+) -> Result<(), SessionError> {
     let preparing = async {
         Ok(Session {
             shared,
+            feeds,
             backend,
             claim: claim::prepare(&client).await?,
             fetch: fetch::prepare(&client).await?,
@@ -119,6 +134,7 @@ async fn hold(shared: &Arc<Shared>, client: Client, backend: Backend) -> Result<
             next_claim_id: 1,
             claimed_at: Instant::now(),
             scans: Scans::new(&shared.settings, Kind::Handlers),
+            projections: HashMap::new(),
         })
     };
     let mut session = answer(shared, preparing).await?;
@@ -130,6 +146,7 @@ async fn hold(shared: &Arc<Shared>, client: Client, backend: Backend) -> Result<
 
 struct Session<'a> {
     shared: &'a Arc<Shared>,
+    feeds: Feeds,
     client: Client,
     backend: Backend,
     claim: Statement,
@@ -141,6 +158,8 @@ struct Session<'a> {
     /// When the lane was claimed that is handled.
     claimed_at: Instant,
     scans: Scans,
+    /// Of each projection, by subscription: its version, and a connection of its role.
+    projections: HashMap<i32, (i64, projection::Connection)>,
 }
 
 impl Session<'_> {
@@ -150,7 +169,7 @@ impl Session<'_> {
             let at = self.scans.next_at();
             tokio::select! {
                 () = self.shared.stopping.cancelled() => {}
-                () = self.shared.waking.handler_connections.notified() => self.scans.wake(),
+                () = self.feeds.woken(&self.shared.waking) => self.scans.wake(),
                 () = sleep_until(at) => {}
             }
         }
@@ -167,9 +186,10 @@ impl Session<'_> {
         let routes = self.shared.claiming.routes();
         let taken: Vec<_> = routes
             .iter()
-            .filter(|route| self.scans.serves(route))
+            .filter(|route| self.feeds.serves(route))
             .cloned()
             .collect();
+        self.forget_projections(&taken);
         let wanted = taken.len();
         let mut slots = self.shared.claiming.reserve(
             Kind::Handlers,
@@ -271,9 +291,6 @@ impl Session<'_> {
                 .await
                 .map(drop);
         }
-        let Destination::Handler(handler) = &route.destination else {
-            unreachable!("only routes of handlers are scanned here")
-        };
         let position = Position {
             session_id: lane.session_id,
             cursor: lane.cursor,
@@ -289,13 +306,19 @@ impl Session<'_> {
         let steps = plan(&events, route.merging(&Previews::new()));
         let nothing_left = events.is_empty();
         let mut surplus = SurplusWatch::default();
+        if let Some(stop) = self
+            .project_together(&lane, route, &mut progress, &events, &steps)
+            .await?
+        {
+            return self.settle(&lane, &mut progress, stop).await.map(drop);
+        }
         for (event, step) in events.into_iter().zip(steps) {
             if event.seq < progress.next_seq() {
                 // It was left out with an earlier one.
                 continue;
             }
             let stop = self
-                .deliver_requeued(&**handler, &lane, route, &mut progress, event.seq)
+                .deliver_requeued(&lane, route, &mut progress, event.seq)
                 .await?;
             if let Some(stop) = stop {
                 return self.settle(&lane, &mut progress, stop).await.map(drop);
@@ -317,10 +340,7 @@ impl Session<'_> {
                     {
                         continue;
                     }
-                    if let Some(stop) = self
-                        .handle(&**handler, &lane, route, &mut progress, event)
-                        .await?
-                    {
+                    if let Some(stop) = self.handle(&lane, route, &mut progress, event).await? {
                         return self.settle(&lane, &mut progress, stop).await.map(drop);
                     }
                 }
@@ -340,7 +360,7 @@ impl Session<'_> {
             progress.next_seq()
         };
         let stop = self
-            .deliver_requeued(&**handler, &lane, route, &mut progress, behind)
+            .deliver_requeued(&lane, route, &mut progress, behind)
             .await?;
         if let Some(stop) = stop {
             return self.settle(&lane, &mut progress, stop).await.map(drop);

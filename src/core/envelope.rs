@@ -3,8 +3,8 @@
 //! It contains the payload as the text that Postgres returned, without parsing it, so its bytes, nesting and numbers
 //! arrive as they are stored.
 
+use crate::adapter::Delivery;
 use jiff::Timestamp;
-use lanekeeper_core::adapter::Delivery;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -27,12 +27,17 @@ struct Head<'a> {
 }
 
 /// The body for a destination that belongs to one subscription.
-pub(super) fn body(delivery: &Delivery<'_>) -> Vec<u8> {
+pub fn body(delivery: &Delivery<'_>) -> Vec<u8> {
     write(delivery, None)
 }
 
+/// The same as text.
+pub fn text(delivery: &Delivery<'_>) -> String {
+    String::from_utf8(body(delivery)).expect("JSON that is made of text is text")
+}
+
 /// The body for several events of one session: an object whose `batch` has the body of each, in their order.
-pub(super) fn batch_body(deliveries: &[Delivery<'_>]) -> Vec<u8> {
+pub fn batch_body(deliveries: &[Delivery<'_>]) -> Vec<u8> {
     let payloads = deliveries.iter().map(|one| one.event.payload.len() + 512);
     let mut all = Vec::with_capacity(payloads.sum::<usize>());
     all.extend_from_slice(b"{\"batch\":[");
@@ -47,7 +52,7 @@ pub(super) fn batch_body(deliveries: &[Delivery<'_>]) -> Vec<u8> {
 }
 
 /// The body for a destination that several subscriptions share: it names the subscription too.
-pub(super) fn shared_body(delivery: &Delivery<'_>) -> Vec<u8> {
+pub fn shared_body(delivery: &Delivery<'_>) -> Vec<u8> {
     write(delivery, Some(delivery.subscription))
 }
 
@@ -78,7 +83,7 @@ fn write(delivery: &Delivery<'_>, subscription: Option<&str>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use lanekeeper_core::event::Event;
+    use crate::event::Event;
 
     use super::*;
 
