@@ -40,7 +40,8 @@ pub use chat::PlatformRate;
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
 pub use registry::{
-    KINDS, NAMES, acknowledges, awaits_completion, check, is_of_host, platform_rates, shows_progress,
+    KINDS, NAMES, acknowledges, awaits_completion, check, is_of_host, platform_rates,
+    shows_progress,
 };
 pub use reload::build;
 pub use settings::SettingsError;

@@ -35,10 +35,7 @@ impl Session<'_> {
     ) -> Result<Option<Stop>, SessionError> {
         while progress.is_requeued_before(seq) {
             if progress.is_replayed() {
-                match self
-                    .deliver_replayed(handler, lane, route, progress)
-                    .await?
-                {
+                match self.deliver_replayed(lane, route, progress).await? {
                     None => continue,
                     stop => return Ok(stop),
                 }

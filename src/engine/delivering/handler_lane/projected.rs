@@ -188,6 +188,7 @@ impl Session<'_> {
                         subscription: &subscription.name,
                         attempt: 1,
                         requeued: false,
+                        replayed: false,
                         asks_ack: false,
                         trace: None,
                         observed: Some(&observed),

@@ -7,14 +7,12 @@ use lanekeeper_postgres::settle::{Operation, Settled};
 use super::answer::{SessionError, answer};
 use super::{BATCH, INLINE_BYTES, Session};
 use crate::claiming::route::Route;
-use crate::delivering::handler::Handler;
 use crate::delivering::progress::{Progress, Stop};
 
 impl Session<'_> {
     /// Handles the next events of the lane's replay. Returns as `handle` does.
     pub(super) async fn deliver_replayed(
         &mut self,
-        handler: &dyn Handler,
         lane: &ClaimedLane,
         route: &Route,
         progress: &mut Progress,
@@ -49,7 +47,7 @@ impl Session<'_> {
             if route.is_replaced() {
                 return Ok(Some(Stop::new(Operation::Yield)));
             }
-            let stop = self.handle(handler, lane, route, progress, event).await?;
+            let stop = self.handle(lane, route, progress, event).await?;
             if stop.is_some() {
                 return Ok(stop);
             }

@@ -268,6 +268,7 @@ impl Rebuild<'_> {
                 event,
                 subscription: self.subscription,
                 attempt: 1,
+                replayed: false,
                 requeued: false,
                 asks_ack: false,
                 trace: None,
