@@ -44,6 +44,10 @@ problem_types! {
     CURSOR_AHEAD = "cursor_ahead", CONFLICT;
     /// The cursor of a live follower is one of another session, or of another kind. Nothing was done.
     FOREIGN_CURSOR = "foreign_cursor", CONFLICT;
+    /// The event that the request names is not the head of its lane any more. Nothing was changed; look at the lane again.
+    ANOTHER_HEAD = "another_head", CONFLICT;
+    /// Circuits are shared over Redis, and `redis.url` is not set. Nothing was done.
+    NO_REDIS = "no_redis", CONFLICT;
     /// The document is not at the version that `If-Match` names, or is there although `If-None-Match: *` says that it must
     /// not be. Nothing was changed; `version` is the one that there is, 0 where there is none.
     VERSION_CONFLICT = "version_conflict", PRECONDITION_FAILED;
@@ -75,9 +79,23 @@ problem_types! {
     /// Postgres did not answer: the events may or may not have been appended. Repeat with the same message ids or
     /// dedupe keys after `Retry-After`.
     OUTCOME_UNKNOWN = "outcome_unknown", SERVICE_UNAVAILABLE;
+    /// The lane is being delivered, and did not stop within five seconds. Nothing was changed; repeat after `Retry-After`.
+    LANE_BUSY = "lane_busy", SERVICE_UNAVAILABLE;
     /// Another transaction has held the session for longer than five seconds. Nothing was enqueued; repeat after
     /// `Retry-After`.
     SESSION_BUSY = "session_busy", SERVICE_UNAVAILABLE;
-    /// The worker cannot reach Postgres. Nothing was done; repeat after `Retry-After`.
+    /// The worker cannot reach Postgres, or Redis where it needs it. Nothing was done; repeat after `Retry-After`.
     UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE;
 }
+
+/// What an append may be refused for, beside what every request may.
+pub const OF_APPENDS: &[ProblemType] = &[
+    UNKNOWN_STREAM,
+    SESSION_CLOSED,
+    NUMBER_OUT_OF_RANGE,
+    NOT_JSON,
+    TOO_DEEP,
+    NUL_CHARACTER,
+    PAYLOAD_TOO_LARGE,
+    QUEUE_FULL,
+];
