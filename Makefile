@@ -21,7 +21,7 @@ HOURS_TESTS := nextest run $(FEATURES) --test it
 HOURS_ONLY := test(/^(housekeeping|statements|upgrade|engine::(appending|acknowledging|closing|pausing|requeue|waking)|cli::status|hooks::spool)::/)
 
 .DEFAULT_GOAL := help
-.PHONY: help build package test matrix hours lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis
+.PHONY: help build package test matrix hours lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis api
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +34,8 @@ package: build ## A Debian package of the release build, in target/package
 
 test: lint deploy deny ## Everything that CI checks
 	BROWSER_TOOLS='$(TARGET)/browser-tools' PROTOCOL_TOOLS='$(TARGET)/protocol-tools' \
-		DURABLE_TOOLS='$(TARGET)/durable-tools' \
-		scripts/install-requirements.sh pgbouncer redis faketime node tmux browser protocols durable
+		DURABLE_TOOLS='$(TARGET)/durable-tools' API_TOOLS='$(TARGET)/api-tools' \
+		scripts/install-requirements.sh pgbouncer redis faketime node tmux browser protocols durable api
 	$(CARGO) build --locked $(FEATURES)
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)
@@ -99,6 +99,14 @@ clis: ## Real agent CLIs from npm, headless against a scripted model without a n
 	scripts/install-requirements.sh postgres
 	$(CARGO) build --locked
 	scripts/clis.sh '$(TARGET)/debug/lanekeeper' '$(TARGET)/clis' $(CLIS)
+
+api: ## The HTTP API under generated requests: EXAMPLES=200 for each operation and phase, SEED=5
+	API_TOOLS='$(TARGET)/api-tools' scripts/install-requirements.sh postgres api
+	$(CARGO) build --locked $(FEATURES)
+	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh \
+		env API_EXAMPLES='$(or $(EXAMPLES),100)' API_SEED='$(or $(SEED),17)' \
+		$(CARGO) test --locked $(FEATURES) --test it -- --exact --nocapture \
+		api::fuzz::generated_requests_find_no_failure_and_no_answer_that_is_not_in_the_document
 
 demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder feeds other recordings, FAIL_EVERY=N
 	scripts/install-requirements.sh postgres redis

@@ -194,6 +194,21 @@ require_durable() {
     fi
 }
 
+# For tests/it/api/fuzz.rs, which skips itself without, into a folder that `make clean` removes.
+require_api() {
+    tools=${API_TOOLS:-target/api-tools}
+    wanted=scripts/api/requirements.txt
+    ! cmp -s "$wanted" "$tools/python/installed.txt" || return 0
+    mkdir -p "$tools"
+    say "installing the packages of $wanted into $tools"
+    if python3 -m venv "$tools/python" >&2 &&
+        "$tools/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted" >&2; then
+        cp "$wanted" "$tools/python/installed.txt"
+    else
+        say "without schemathesis: the API is not tried with generated requests"
+    fi
+}
+
 # What scripts/check-deploy.sh uses, into a folder that `make clean` removes. It does without what cannot be had.
 require_deploy() {
     tools=${DEPLOY_TOOLS:-target/deploy-tools}

@@ -1,17 +1,15 @@
 //! `lanekeeper breaker`: the destinations with failures or an open circuit, from the workers' reports, and from Redis
 //! if there is one.
 
-mod row;
-
 use std::process::ExitCode;
 
 use lanekeeper_config::Config;
+use lanekeeper_http::operate::destination::{self, Row};
 use lanekeeper_limit as limit;
 use lanekeeper_limit::LinkError;
 use lanekeeper_postgres::{inspect, subscription};
 use serde::Serialize;
 
-use self::row::Row;
 use super::Failure;
 use super::delivery;
 use super::output::{self, Output, OutputArgs};
@@ -82,7 +80,7 @@ async fn list(form: Output, config: &Config) -> Result<ExitCode, Failure> {
     };
     let reported = reported(config).await;
     let rows = match (shared, reported) {
-        (Some(Ok(shared)), Ok(reported)) => row::merge(&shared, reported),
+        (Some(Ok(shared)), Ok(reported)) => destination::merge(&shared, reported),
         (None, reported) => reported?,
         // One of the two is better than nothing.
         (Some(Err(failure)), Ok(reported)) => {
@@ -91,7 +89,7 @@ async fn list(form: Output, config: &Config) -> Result<ExitCode, Failure> {
         }
         (Some(Ok(shared)), Err(failure)) => {
             tell("what workers report is left out", &failure);
-            row::merge(&shared, Vec::new())
+            destination::merge(&shared, Vec::new())
         }
         (Some(Err(failure)), Err(_)) => return Err(failure),
     };
@@ -107,10 +105,24 @@ async fn list(form: Output, config: &Config) -> Result<ExitCode, Failure> {
                 "SUBSCRIPTIONS",
                 "REASON",
             ],
-            &rows.iter().map(Row::cells).collect::<Vec<_>>(),
+            &rows.iter().map(cells).collect::<Vec<_>>(),
         )?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn cells(row: &Row) -> [String; 6] {
+    [
+        row.destination.clone(),
+        row.state.to_owned(),
+        output::or_dash(row.open_s.map(output::age)),
+        output::or_dash(row.next_probe_s.map(output::age)),
+        match row.subscriptions.is_empty() {
+            true => "-".to_owned(),
+            false => row.subscriptions.join(","),
+        },
+        output::or_dash(row.reason.as_ref().map(|it| output::short(it, 200))),
+    ]
 }
 
 fn tell(what: &str, failure: &Failure) {
@@ -127,7 +139,7 @@ async fn reported(config: &Config) -> Result<Vec<Row>, Failure> {
     let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
     drop(reading);
     let in_force = subscriptions.iter().filter(|it| !it.removed);
-    Ok(row::of_reports(in_force.map(|it| {
+    Ok(destination::of_reports(in_force.map(|it| {
         let delivery = deliveries.of(it.id, it.paused);
         (it.place(), &*it.name, delivery)
     })))

@@ -3,6 +3,7 @@
 //! | file | what it has |
 //! |---|---|
 //! | [`data`] | what is shown, read every second, and the actions on it |
+//! | [`remote`] | the same through a worker's HTTP API |
 //! | [`state`] | which rows are shown and selected, and what a key means: no terminal and no database |
 //! | [`draw`] | the picture |
 //!
@@ -11,6 +12,7 @@
 
 mod data;
 mod draw;
+mod remote;
 mod state;
 
 use std::io::IsTerminal as _;
@@ -36,8 +38,12 @@ const KEY_WAIT: Duration = Duration::from_millis(100);
 Keys: tab and 1 2 3 choose the view, arrows the row, enter follows a lane's session, r retries its head now, s skips it,
 p parks and u unparks the lane or pauses and resumes the subscription, q leaves. Skipping asks first.
 
-Example:
-  lanekeeper top --interval 2")]
+Without a database, LANEKEEPER_URL names a worker and LANEKEEPER_TOKEN an access token with the scope `read`, and `operate`
+to act.
+
+Examples:
+  lanekeeper top --interval 2
+  LANEKEEPER_URL=https://lane.example lanekeeper top")]
 pub struct Args {
     /// Seconds between two readings
     #[arg(long, default_value_t = 1, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]

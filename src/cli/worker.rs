@@ -24,15 +24,17 @@ use lanekeeper_core::subscription::built_in;
 use lanekeeper_core::terminal::Terminals;
 use lanekeeper_dashboard as dashboard;
 use lanekeeper_dashboard::config::DashboardMode;
-use lanekeeper_dashboard::{Dashboard, Figures, Fleet};
+use lanekeeper_dashboard::{Dashboard, Figures};
 use lanekeeper_engine::{
     Destination, DestinationSource, SentMessages, Stopped, TerminalInputs, Worker, WorkerSettings,
     host_name,
 };
 use lanekeeper_http as http;
 use lanekeeper_http::access::Access;
+use lanekeeper_http::api::Api;
 use lanekeeper_http::events::Desk;
 use lanekeeper_http::live::Live;
+use lanekeeper_http::operate::{Fleet, Operators};
 use lanekeeper_limit::BreakerSettings;
 use lanekeeper_postgres::subscription::Subscription;
 use lanekeeper_postgres::{Database, connect, pool};
@@ -177,7 +179,7 @@ impl Serving {
             sent_messages,
             terminal_inputs,
         };
-        let environment_of_sources = adapters.environment.clone();
+        let environment_of_requests = adapters.environment.clone();
         let registry_on = database.clone();
         let followed_on = database.clone();
         let settings = WorkerSettings {
@@ -226,24 +228,27 @@ impl Serving {
             telemetry.map_or(Tracing::Off, Telemetry::tracing),
         );
         let desk = Arc::new(desk);
-        let mut router = http::health::router(worker.probe())
-            .merge(http::events::router(Arc::clone(&desk)))
-            .merge(http::a2a::router(
-                Arc::clone(&desk),
-                Environment::of_process(false),
-            ))
-            .merge(http::acks::router(Arc::clone(&desk)))
-            .merge(http::agents::router(Arc::clone(&desk)))
-            .merge(http::documents::router(Arc::clone(&desk)))
-            .merge(http::inbound::router(Arc::clone(&desk)))
-            .merge(http::interrupts::router(Arc::clone(&desk)))
-            .merge(http::replays::router(Arc::clone(&desk)))
-            .merge(http::sessions::router(Arc::clone(&desk)))
-            .merge(http::sources::router(
-                Arc::clone(&desk),
-                environment_of_sources,
-            ))
-            .merge(http::live::router(Arc::clone(&live)));
+        let pool = pool::build(
+            &database_of_requests,
+            http::operate::CONNECTIONS,
+            http::events::POOL_WITHIN,
+        )
+        .map_err(Failure::failed)?;
+        let fleet = Fleet {
+            frozen_after: Duration::from_millis(config.worker.frozen_after_ms),
+            stale_after_s: config.hook.stale_after_s,
+        };
+        let redis = config.redis.settings();
+        let operators = Operators::new(Arc::clone(&desk), pool.clone(), fleet, redis);
+        let api = Api::new(
+            Arc::clone(&desk),
+            Arc::clone(&live),
+            Arc::new(operators),
+            environment_of_requests,
+            worker.probe(),
+            telemetry.map(Telemetry::metrics),
+        );
+        let mut router = http::api::router(api);
         if !config.durable_streams.streams.is_empty() {
             router = router.merge(http::durable::router(
                 Arc::clone(&desk),
@@ -252,25 +257,12 @@ impl Serving {
             ));
         }
         if config.dashboard.mode != DashboardMode::Off {
-            let pool = pool::build(
-                &database_of_requests,
-                dashboard::CONNECTIONS,
-                http::events::POOL_WITHIN,
-            )
-            .map_err(Failure::failed)?;
             let figures = telemetry.map_or_else(Figures::default, |telemetry| {
                 Figures::start(telemetry.metrics(), ended.clone())
             });
-            let fleet = Fleet {
-                frozen_after: Duration::from_millis(config.worker.frozen_after_ms),
-                stale_after_s: config.hook.stale_after_s,
-            };
             let config = config.dashboard.clone();
             let dashboard = Dashboard::new(desk, pool, config, fleet, figures);
             router = router.merge(dashboard::router(Arc::new(dashboard)));
-        }
-        if let Some(telemetry) = telemetry {
-            router = router.merge(http::metrics::router(telemetry.metrics()));
         }
         let (http, until) = (config.http.clone(), ended.clone());
         let max_followers = config.live.max_followers;

@@ -1,7 +1,7 @@
 //! The dashboard: what is stuck, why, and what can be done about it, as web pages of a worker.
 //!
 //! ```text
-//! request ─► guard ─► visitor ─► page ──► reading ─► inspect of the store ─► HTML
+//! request ─► guard ─► visitor ─► page ──► lease ─► inspect of the store ─► HTML
 //!                        │
 //!                        └─────► action ─► forgery ─► operate of the store ─► notice, and back to the page
 //! ```
@@ -33,7 +33,6 @@ mod notice;
 mod page;
 mod part;
 mod policy;
-mod reading;
 mod sign_in;
 mod state;
 mod trouble;
@@ -46,7 +45,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 
 pub use figures::Figures;
-pub use state::{CONNECTIONS, Dashboard, Fleet};
+pub use state::Dashboard;
 
 /// The routes.
 pub fn router(dashboard: Arc<Dashboard>) -> Router {

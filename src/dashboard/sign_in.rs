@@ -11,6 +11,7 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse as _, Response};
 use lanekeeper_http::access::Peer;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::sign_in as store;
 use lanekeeper_postgres::token::{Grant, Scope};
 use maud::html;
@@ -19,7 +20,6 @@ use crate::forgery;
 use crate::form::Form;
 use crate::layout;
 use crate::notice::{own_path, see_other};
-use crate::reading::Lease;
 use crate::state::Dashboard;
 use crate::trouble::Trouble;
 use crate::visitor::{self, Visitor};
@@ -148,9 +148,9 @@ pub(crate) async fn sign_in(
 
 async fn remember(dashboard: &Dashboard, grant: &Grant) -> Result<String, Trouble> {
     let id = store::new_id();
-    let lease = Lease::take(dashboard).await?;
+    let lease = Lease::take(&dashboard.pool).await?;
     let lasts = dashboard.config.sign_in_lasts();
-    store::create(lease.client()?, &id, grant.token_id, lasts).await?;
+    store::create(lease.client(), &id, grant.token_id, lasts).await?;
     lease.done();
     Ok(id)
 }
@@ -166,8 +166,8 @@ pub(crate) async fn sign_out(
     let body = dashboard.desk.small_body(None, body).await?;
     forgery::check(&visitor, &headers, &Form::of_body(&body))?;
     if let Some(id) = visitor::sign_in_of(&headers) {
-        let lease = Lease::take(&dashboard).await?;
-        store::end(lease.client()?, id).await?;
+        let lease = Lease::take(&dashboard.pool).await?;
+        store::end(lease.client(), id).await?;
         lease.done();
     }
     let mut response = see_other("/sign-in");

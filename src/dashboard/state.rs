@@ -1,27 +1,15 @@
 //! What the pages share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use lanekeeper_http::events::Desk;
+use lanekeeper_http::operate::Fleet;
 use uuid::Uuid;
 
 use crate::attempts::Attempts;
 use crate::config::{DashboardConfig, DashboardMode};
 use crate::figures::Figures;
-
-/// Connections to Postgres for pages; opened when there are any visitors.
-pub const CONNECTIONS: usize = 2;
-
-/// What the pages know of the workers' settings.
-#[derive(Clone, Copy, Debug)]
-pub struct Fleet {
-    /// A worker without a heartbeat for so long does not count.
-    pub frozen_after: Duration,
-    /// A running turn without activity for so many seconds is stale.
-    pub stale_after_s: u32,
-}
 
 /// The state of the dashboard.
 pub struct Dashboard {
@@ -37,7 +25,7 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// `pool`: of [`CONNECTIONS`].
+    /// `pool`: that of operators (`lanekeeper_http::operate`).
     pub fn new(
         desk: Arc<Desk>,
         pool: Pool,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, header};
 use lanekeeper_http::access::Peer;
 use lanekeeper_http::problem::Problem;
-use lanekeeper_postgres::inspect::{self, FindError};
+use lanekeeper_postgres::inspect;
 use lanekeeper_postgres::sign_in;
 use lanekeeper_postgres::subscription::{self, Subscription};
 use lanekeeper_postgres::token::{Grant, Scope};
@@ -132,16 +132,8 @@ impl Visitor {
         let Some(streams) = self.grant.as_ref().and_then(|grant| grant.streams()) else {
             return Ok(None);
         };
-        let mut ids = Vec::with_capacity(streams.len());
-        for stream in streams {
-            // A token may be made before its stream.
-            match inspect::find_stream(client, stream).await {
-                Ok(id) => ids.push(id),
-                Err(FindError::UnknownStream { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(Some(ids))
+        // A token may be made before its stream.
+        Ok(Some(inspect::find_streams(client, streams).await?))
     }
 
     /// The subscriptions in force that the visitor may see.

@@ -9,27 +9,28 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_adapters::{Environment, PushKey};
 use lanekeeper_core::a2a::{KEY, MessageTask, PLACE, TaskState};
 use lanekeeper_core::memory::MessageName;
 use lanekeeper_postgres::sent::{self, Acked};
 use lanekeeper_postgres::{StoreError, a2a, sent_message};
-use serde::Deserialize;
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::events::{Desk, json};
+use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/a2a/{subscription}/{message_id}";
 /// For Postgres to answer.
@@ -42,62 +43,80 @@ const REMEMBERED: usize = 1_024;
 type Keys = HashMap<String, (Instant, Option<Arc<PushKey>>)>;
 
 /// Receives notifications.
-struct Inbox {
+pub struct Inbox {
     desk: Arc<Desk>,
     environment: Environment,
     keys: Mutex<Keys>,
 }
 
-/// The routes. Secrets are looked up in `environment`.
-pub fn router(desk: Arc<Desk>, environment: Environment) -> Router {
-    let inbox = Inbox {
-        desk,
-        environment,
-        keys: Mutex::default(),
-    };
-    Router::new()
-        .route(PATH, post(receive))
-        .method_not_allowed_fallback(not_so)
-        .with_state(Arc::new(inbox))
+/// The route.
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Inbox>: FromRef<S>,
+{
+    Routes::new().on(
+        post(PATH, "notify_task", "Tell what became of the task that a message became")
+            .details(
+                "A push notification of A2A 1.0. A completed task or a message acknowledges the message that the agent was \
+                 sent; anything else changes nothing.",
+            )
+            .proof("Needs no access token, but the one that the agent was sent with the message, as bearer.")
+            .header("X-A2A-Notification-Token", "The same token, as older agents show it.")
+            .body::<Notification>()
+            .body_of::<Notification>("application/a2a+json", true)
+            .answers::<Answer>(200, "What came of it"),
+        receive,
+    )
 }
 
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
-}
-
-/// What a notification tells, as far as it matters.
-#[derive(Deserialize)]
+/// What a notification tells, as far as it matters. It has exactly one of its members.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "A2aNotification")]
 #[serde(rename_all = "camelCase")]
 struct Notification {
     task: Option<Task>,
     status_update: Option<StatusUpdate>,
     message: Option<Message>,
+    #[schemars(with = "Option<Value>")]
     artifact_update: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "A2aMessage")]
 struct Message {
     #[serde(rename = "messageId")]
     _message_id: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "A2aTask")]
 struct Task {
     id: String,
     status: Status,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "A2aStatusUpdate")]
 #[serde(rename_all = "camelCase")]
 struct StatusUpdate {
     task_id: String,
     status: Status,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "A2aTaskStatus")]
 struct Status {
     #[serde(default)]
+    #[schemars(with = "String")]
     state: TaskState,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "NotificationTaken")]
+struct Answer {
+    message_id: Uuid,
+    /// `noted`, or what came of the acknowledgement.
+    result: &'static str,
 }
 
 /// What it means.
@@ -170,8 +189,9 @@ async fn receive(
     });
     let acked = taking.await.unwrap_or_else(|_| Err(Problem::failed()))?;
     let result = acked.map_or("noted", Acked::as_str);
-    let answer = json!({"message_id": message_id, "result": result});
-    Ok(json(StatusCode::OK, answer.to_string().into_bytes()))
+    let answer = Answer { message_id, result };
+    let answer = serde_json::to_vec(&answer).expect("ids and words always serialise");
+    Ok(json(StatusCode::OK, answer))
 }
 
 fn refused() -> Problem {
@@ -192,6 +212,15 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Inbox {
+    /// Secrets are looked up in `environment`.
+    pub fn new(desk: Arc<Desk>, environment: Environment) -> Self {
+        Self {
+            desk,
+            environment,
+            keys: Mutex::default(),
+        }
+    }
+
     /// By what notifications to a subscription are known; `None`: it takes none.
     async fn key(&self, subscription: &str) -> Result<Option<Arc<PushKey>>, Problem> {
         if let Some((at, key)) = self.keys().get(subscription)

@@ -5,23 +5,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, FromRef, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_postgres::sent::{self, Acked};
 use lanekeeper_postgres::token::{Grant, Scope};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::access::Peer;
 use super::events::{Desk, json};
+use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 /// For Postgres to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
@@ -29,26 +30,39 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 const MOST: usize = 1_000;
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route("/v1/acks", post(ack_many))
-        .route("/v1/acks/{message_id}", post(ack_one))
-        .method_not_allowed_fallback(not_so)
-        .with_state(desk)
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Desk>: FromRef<S>,
+{
+    Routes::new()
+        .on(
+            post("/v1/acks", "ack_many", "Acknowledge messages")
+                .details("A late, repeated or unknown one harms nobody, and is no error.")
+                .scopes(&[Scope::Produce])
+                .query::<For>()
+                .body::<Vec<Uuid>>()
+                .answers::<Vec<Answer>>(200, "What came of each"),
+            ack_many,
+        )
+        .on(
+            post("/v1/acks/{message_id}", "ack_one", "Acknowledge a message")
+                .scopes(&[Scope::Produce])
+                .query::<For>()
+                .answers::<Answer>(200, "What came of it"),
+            ack_one,
+        )
 }
 
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
-}
-
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "AckedFor")]
 #[serde(deny_unknown_fields)]
 struct For {
     /// Only for this subscription.
     subscription: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Acknowledgement")]
 struct Answer {
     message_id: Uuid,
     result: Acked,

@@ -14,12 +14,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_core::frame::{self, Frame, Kind, Message, Received};
 use lanekeeper_core::subscription::FrameAcknowledge;
@@ -29,14 +27,18 @@ use lanekeeper_postgres::appender::AppenderError;
 use lanekeeper_postgres::response::enter_responses;
 use lanekeeper_postgres::token::{Grant, Scope};
 use lanekeeper_postgres::{StoreError, frames, sent};
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::access::Peer;
 use super::events::{Desk, HeldBody, json, trace_of};
+use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 /// For Postgres to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
@@ -46,19 +48,29 @@ const HANDLED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(320)];
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route("/v1/agents/{name}/frames", post(receive))
-        .method_not_allowed_fallback(not_so)
-        .with_state(desk)
-}
-
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Desk>: FromRef<S>,
+{
+    Routes::new().on(
+        post("/v1/agents/{stream}/frames", "receive_frames", "Take frames of another agent")
+            .details(
+                "A frame, or a BATCH of them, as docs/frames.md says. They are taken in order up to the first that is \
+                 refused; a problem says how many were.",
+            )
+            .scopes(&[Scope::Produce])
+            .header("traceparent", "W3C Trace Context.")
+            .header("tracestate", "Beside `traceparent`.")
+            .body::<Map<String, Value>>()
+            .answers::<Answer>(200, "An ACK frame")
+            .problems(problem_type::OF_APPENDS),
+        receive,
+    )
 }
 
 /// The answer: an ACK frame that says how many frames were taken, too.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AckFrame")]
 struct Answer {
     v: u64,
     r#type: &'static str,

@@ -9,6 +9,7 @@ use std::fmt;
 
 use lanekeeper_core::trace::TraceContext;
 use lanekeeper_postgres::append::NewEvent;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -33,9 +34,10 @@ pub struct Body<'a> {
 }
 
 /// An event as a request has it.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "NewEvent")]
 #[serde(deny_unknown_fields)]
-struct Item<'a> {
+pub(super) struct Item<'a> {
     #[serde(borrow)]
     event_type: Cow<'a, str>,
     #[serde(borrow)]

@@ -5,12 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, FromRef, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use deadpool_postgres::Pool;
 use http_body_util::BodyExt as _;
 use lanekeeper_core::trace::TraceContext;
@@ -23,6 +21,7 @@ use lanekeeper_postgres::token::Scope;
 use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::serving::Serving;
 use lanekeeper_telemetry::span::{AppendSpan, is_well_formed};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -33,10 +32,13 @@ mod sent;
 
 use self::sent::Sent;
 use super::access::{Access, Peer};
-use super::cloudevents::Mode;
+use super::body::Item;
+use super::cloudevents::{Event as CloudEvent, Mode};
+use super::openapi::operation;
 use super::places::{Place, Places, Room};
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 use crate::config::HttpConfig;
 
 /// What W3C Trace Context asks to be passed on at least.
@@ -176,21 +178,43 @@ async fn in_time<T>(
 }
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route(EVENTS, post(append_events).get(read_events))
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(not_so)
-        .with_state(desk)
-}
-
-async fn nothing_here() -> Problem {
-    Problem::new(problem_type::NOT_FOUND, "there is nothing at this path")
-}
-
-async fn not_so() -> Problem {
-    let detail = "this path takes GET and POST";
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, detail)
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Desk>: FromRef<S>,
+{
+    Routes::new()
+        .on(
+            operation::post(EVENTS, "append_events", "Append events to a session")
+                .details(
+                    "One event, or an array of up to 1,000, of which all are appended or none. Answered after they are \
+                     committed. A request may be repeated with message ids or dedupe keys: what is there is not \
+                     appended again.",
+                )
+                .scopes(&[Scope::Produce])
+                .header("Prefer", "`wait=30` waits so many seconds for another agent's answer to one event.")
+                .header("traceparent", "W3C Trace Context, for events that bring none of their own.")
+                .header("tracestate", "Beside `traceparent`.")
+                .body::<Item<'static>>()
+                .header("ce-specversion", "With `ce-id`, `ce-source` and `ce-type`: the body is a CloudEvent's data.")
+                .body::<Vec<Item<'static>>>()
+                .body_of::<CloudEvent<'static>>("application/cloudevents+json", true)
+                .body_of::<Vec<CloudEvent<'static>>>("application/cloudevents-batch+json", true)
+                .answers::<prefer::Answer<'static>>(201, "They were appended")
+                .answers::<Vec<Enqueued>>(201, "")
+                .answers::<prefer::Answer<'static>>(200, "All of them were there before")
+                .answers::<Vec<Enqueued>>(200, "")
+                .problems(problem_type::OF_APPENDS)
+                .problems(&[problem_type::SEQ_CONFLICT, problem_type::UNSUPPORTED_MEDIA_TYPE]),
+            append_events,
+        )
+        .on(
+            operation::get(EVENTS, "read_events", "Read events of a session's log")
+                .scopes(&[Scope::Read])
+                .query::<Range>()
+                .answers::<Page<'static>>(200, "The events from a seq on")
+                .problems(&[problem_type::NOT_FOUND]),
+            read_events,
+        )
 }
 
 async fn append_events(
@@ -375,7 +399,8 @@ pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     is_well_formed(&trace).then_some(trace)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "LogRange")]
 #[serde(deny_unknown_fields)]
 struct Range {
     from: Option<i64>,
@@ -429,7 +454,8 @@ async fn read_events(
 }
 
 /// Events of a session's log; `next` is the seq to go on from.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LogPage")]
 struct Page<'a> {
     events: Vec<LineView<'a>>,
     next: i64,

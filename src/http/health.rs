@@ -2,21 +2,40 @@
 //!
 //! Liveness checks only that the worker's loops run: workers must not be restarted because the database is down.
 
-use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
-use axum::routing::get;
 use lanekeeper_engine::Probe;
+
+use super::openapi::operation::get;
+use super::routes::{Routes, Shared};
+
+const TEXT: &str = "text/plain";
 
 type Answer = (StatusCode, String);
 
 /// The probes' routes.
-pub fn router(probe: Probe) -> Router {
-    Router::new()
-        .route("/livez", get(live))
-        .route("/readyz", get(ready))
-        .route("/startupz", get(started))
-        .with_state(probe)
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Probe: FromRef<S>,
+{
+    let probe = |path, id, summary| {
+        get(path, id, summary)
+            .answers_as::<String>(200, "`ok`", TEXT)
+            .answers_as::<String>(503, "The reason", TEXT)
+    };
+    Routes::new()
+        .on(
+            probe("/livez", "livez", "Whether the worker's loops run"),
+            live,
+        )
+        .on(
+            probe("/readyz", "readyz", "Whether the worker takes requests"),
+            ready,
+        )
+        .on(
+            probe("/startupz", "startupz", "Whether the worker has started"),
+            started,
+        )
 }
 
 async fn live(State(probe): State<Probe>) -> Answer {

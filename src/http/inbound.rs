@@ -7,16 +7,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_postgres::append::{AppendError, Enqueued};
 use lanekeeper_postgres::inbound::{self, MessageType, NewInbound};
 use lanekeeper_postgres::token::Scope;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
@@ -24,27 +23,43 @@ use tokio::time::timeout;
 use super::access::Peer;
 use super::body::joined;
 use super::events::{Desk, HeldBody, json, trace_of};
+use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/inbound/{session}";
 /// For Postgres to answer: longer than a statement waits for a producer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route(PATH, post(append))
-        .method_not_allowed_fallback(not_so)
-        .with_state(desk)
-}
-
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Desk>: FromRef<S>,
+{
+    Routes::new().on(
+        post(
+            PATH,
+            "append_inbound",
+            "Append what a person wrote to an agent",
+        )
+        .details(
+            "Answered after it is committed. A request may be repeated with a source message id.",
+        )
+        .scopes(&[Scope::Produce])
+        .header("traceparent", "W3C Trace Context.")
+        .header("tracestate", "Beside `traceparent`.")
+        .body::<Message<'static>>()
+        .answers::<Enqueued>(201, "It was appended")
+        .answers::<Enqueued>(200, "It was there before")
+        .problems(problem_type::OF_APPENDS),
+        append,
+    )
 }
 
 /// A message as a request has it.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "InboundMessage")]
 #[serde(deny_unknown_fields)]
 struct Message<'a> {
     #[serde(borrow)]

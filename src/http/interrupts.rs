@@ -6,17 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, FromRef, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_postgres::append::{AppendError, NewEvent};
 use lanekeeper_postgres::interrupt::{self, Cancel, Cancelled, Interrupt, Interrupted};
 use lanekeeper_postgres::sqlstate;
 use lanekeeper_postgres::token::{Grant, Scope};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::timeout;
@@ -24,30 +23,51 @@ use uuid::Uuid;
 
 use super::access::{Peer, forbidden};
 use super::events::{Desk, HeldBody, json};
+use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 /// For Postgres to answer: longer than the functions wait for a lock.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route(
-            "/v1/streams/{stream}/sessions/{session}/interrupt",
-            post(interrupt_session),
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Desk>: FromRef<S>,
+{
+    Routes::new()
+        .on(
+            post(
+                "/v1/streams/{stream}/sessions/{session}/interrupt",
+                "interrupt_session",
+                "Append an event that is the next one of its session",
+            )
+            .details("What waits is superseded, and the running delivery is cancelled.")
+            .scopes(&[Scope::Produce, Scope::Operate])
+            .body::<Body>()
+            .answers::<Interrupted>(201, "It was appended")
+            .answers::<Interrupted>(200, "It was there before: nothing was done")
+            .problems(problem_type::OF_APPENDS),
+            interrupt_session,
         )
-        .route("/v1/messages/{message_id}/cancel", post(cancel_message))
-        .method_not_allowed_fallback(not_so)
-        .with_state(desk)
-}
-
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
+        .on(
+            post(
+                "/v1/messages/{message_id}/cancel",
+                "cancel_message",
+                "Cancel a message that waits",
+            )
+            .details("May be repeated: it does nothing twice.")
+            .scopes(&[Scope::Operate])
+            .query::<In>()
+            .answers::<Answer>(200, "What came of it"),
+            cancel_message,
+        )
 }
 
 /// The event, as an append has it, and what is done to the session.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "Interrupt")]
 #[serde(deny_unknown_fields)]
 struct Body {
     event_type: String,
@@ -148,14 +168,16 @@ fn answer(done: &Interrupted) -> Response {
 }
 
 /// Where a message is; without, the day of the message is read.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "CancelledIn")]
 #[serde(deny_unknown_fields)]
 struct In {
     stream: Option<String>,
     session: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Cancellation")]
 struct Answer {
     message_id: Uuid,
     result: Cancelled,

@@ -1,30 +1,37 @@
-//! The HTTP server of a worker: probes, metrics, and the API for producers and readers.
+//! The HTTP server of a worker: probes, metrics, and the API for producers, readers and operators.
 //!
 //! Probes and metrics need no access token; `/v1` needs one (`access`). Errors are
 //! problem documents (`problem`).
 
-pub mod a2a;
+mod a2a;
 pub mod access;
-pub mod acks;
-pub mod agents;
+mod acks;
+mod agents;
 mod answer;
+pub mod api;
 mod body;
 mod cloudevents;
 pub mod config;
 pub mod connections;
-pub mod documents;
+mod documents;
 pub mod durable;
 pub mod events;
-pub mod health;
-pub mod inbound;
-pub mod interrupts;
+mod health;
+mod inbound;
+mod interrupts;
+pub mod lease;
 pub mod listener;
 pub mod live;
-pub mod metrics;
+mod local;
+mod metrics;
+mod object;
+pub mod openapi;
+pub mod operate;
 mod places;
 pub mod problem;
 pub mod problem_type;
-pub mod replays;
-pub mod sessions;
+mod replays;
+mod routes;
+mod sessions;
 mod socket;
-pub mod sources;
+mod sources;

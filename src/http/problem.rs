@@ -2,10 +2,12 @@
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use lanekeeper_postgres::StoreError;
 use lanekeeper_postgres::append::AppendError;
 use lanekeeper_postgres::appender::AppenderError;
 use lanekeeper_postgres::document::DocumentError;
+use lanekeeper_postgres::inspect::FindError;
+use lanekeeper_postgres::{ErrorClass, StoreError, sqlstate};
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -27,7 +29,8 @@ pub struct Problem {
 }
 
 /// What was done all the same: the first frames of a batch.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TakenFrames")]
 struct Taken {
     accepted: usize,
     ack: Vec<Uuid>,
@@ -52,8 +55,9 @@ enum Told {
 #[derive(Clone, Copy)]
 pub(super) struct Code(pub(super) &'static str);
 
-#[derive(Serialize)]
-struct Document<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(super) struct Document<'a> {
     r#type: String,
     title: &'a str,
     status: u16,
@@ -200,6 +204,34 @@ impl Problem {
         Self::away()
     }
 
+    /// Why an operator's action was refused. `busy`: what it waited for in vain.
+    pub fn of_operation(error: &StoreError, busy: ProblemType) -> Self {
+        let Some(refusal) = error.refusal() else {
+            return match error.class() {
+                ErrorClass::ConnectionLost => Self::unknown_action(),
+                _ => Self::of_statement(error),
+            };
+        };
+        let problem = match error.sqlstate() {
+            Some(sqlstate::LANE_BUSY) => Self::later(busy, refusal.message, RETRY_AFTER_S),
+            Some(sqlstate::ANOTHER_HEAD) => Self::new(of::ANOTHER_HEAD, refusal.message),
+            Some(sqlstate::NO_SESSION) => Self::new(of::NOT_FOUND, refusal.message),
+            Some(sqlstate::UNKNOWN_STREAM) => Self::new(of::UNKNOWN_STREAM, refusal.message),
+            _ => Self::new(of::INVALID, refusal.message),
+        };
+        Self {
+            hint: refusal.hint,
+            ..problem
+        }
+    }
+
+    /// Postgres went away before it answered an operator's action.
+    pub fn unknown_action() -> Self {
+        let detail = "Postgres did not answer: it may or may not have been done";
+        let hint = "repeat the request: it does nothing twice";
+        Self::later(of::OUTCOME_UNKNOWN, detail, RETRY_AFTER_S).hint(hint)
+    }
+
     /// What is wrong with a change of a document.
     pub fn of_document(error: &DocumentError) -> Self {
         let of = match error {
@@ -225,6 +257,22 @@ impl Problem {
     pub fn away() -> Self {
         let detail = "Postgres cannot be reached from here: nothing was done";
         Self::later(of::UNAVAILABLE, detail, RETRY_AFTER_S)
+    }
+}
+
+/// Of a statement that reads.
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::of_statement(&error)
+    }
+}
+
+impl From<FindError> for Problem {
+    fn from(error: FindError) -> Self {
+        match error {
+            FindError::Store(error) => error.into(),
+            missing => Self::new(of::NOT_FOUND, Self::excerpt(&missing.to_string())),
+        }
     }
 }
 

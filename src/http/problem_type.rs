@@ -34,7 +34,7 @@ problem_types! {
     FORBIDDEN = "forbidden", FORBIDDEN;
     /// A later epoch of this producer of a durable stream has written; `Producer-Epoch` is that one. Nothing was appended.
     PRODUCER_FENCED = "producer_fenced", FORBIDDEN;
-    /// There is nothing at this path, or no such stream, session or document or replay.
+    /// There is nothing at this path, or no such stream, session, document, replay or source.
     NOT_FOUND = "not_found", NOT_FOUND;
     /// The stream to append to does not exist.
     UNKNOWN_STREAM = "unknown_stream", NOT_FOUND;
@@ -55,6 +55,10 @@ problem_types! {
     /// A durable stream is there with another content type, expiry or closure, or a writer's numbers do not follow on those
     /// that it has. Nothing was changed.
     STREAM_CONFLICT = "stream_conflict", CONFLICT;
+    /// The event that the request names is not the head of its lane any more. Nothing was changed; look at the lane again.
+    ANOTHER_HEAD = "another_head", CONFLICT;
+    /// Circuits are shared over Redis, and `redis.url` is not set. Nothing was done.
+    NO_REDIS = "no_redis", CONFLICT;
     /// What a durable stream had at this offset is gone, with its days or with the stream that was there before.
     GONE = "gone", GONE;
     /// The document is not at the version that `If-Match` names, or is there although `If-None-Match: *` says that it must
@@ -91,9 +95,23 @@ problem_types! {
     /// Postgres did not answer: the events may or may not have been appended. Repeat with the same message ids or
     /// dedupe keys after `Retry-After`.
     OUTCOME_UNKNOWN = "outcome_unknown", SERVICE_UNAVAILABLE;
+    /// The lane is being delivered, and did not stop within five seconds. Nothing was changed; repeat after `Retry-After`.
+    LANE_BUSY = "lane_busy", SERVICE_UNAVAILABLE;
     /// Another transaction has held the session for longer than five seconds. Nothing was enqueued; repeat after
     /// `Retry-After`.
     SESSION_BUSY = "session_busy", SERVICE_UNAVAILABLE;
-    /// The worker cannot reach Postgres. Nothing was done; repeat after `Retry-After`.
+    /// The worker cannot reach Postgres, or Redis where it needs it. Nothing was done; repeat after `Retry-After`.
     UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE;
 }
+
+/// What an append may be refused for, beside what every request may.
+pub const OF_APPENDS: &[ProblemType] = &[
+    UNKNOWN_STREAM,
+    SESSION_CLOSED,
+    NUMBER_OUT_OF_RANGE,
+    NOT_JSON,
+    TOO_DEEP,
+    NUL_CHARACTER,
+    PAYLOAD_TOO_LARGE,
+    QUEUE_FULL,
+];

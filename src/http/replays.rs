@@ -5,26 +5,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, FromRef, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use axum::routing::{get, post};
 use deadpool_postgres::Object;
 use jiff::Timestamp;
 use lanekeeper_core::bucket::Rate;
-use lanekeeper_postgres::replay::{self, By, Change, Pace, Range, Replay};
+use lanekeeper_postgres::replay::{self, By, Change, Pace, Plan, Range, Replay};
 use lanekeeper_postgres::token::{Grant, Scope};
 use lanekeeper_postgres::{StoreError, sqlstate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::access::Peer;
 use super::events::{Desk, json};
+use super::object;
+use super::openapi::operation::{Operation, get, post};
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 /// For Postgres to count what is to be replayed. What takes longer is for the command, which waits.
 const COUNT_WITHIN: Duration = Duration::from_secs(50);
@@ -33,44 +34,98 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 const MOST_LISTED: i64 = 1_000;
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route("/v1/replays", get(list).post(start))
-        .route("/v1/replays/{replay_id}", get(show))
-        .route("/v1/replays/{replay_id}/pause", post(pause))
-        .route("/v1/replays/{replay_id}/resume", post(resume))
-        .route("/v1/replays/{replay_id}/cancel", post(cancel))
-        .method_not_allowed_fallback(not_so)
-        .with_state(desk)
-}
-
-async fn not_so() -> Problem {
-    let detail = "this path does not take that method: replays are read with GET, and started and changed with POST";
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, detail)
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Desk>: FromRef<S>,
+{
+    let change = |operation: Operation| {
+        operation
+            .scopes(&[Scope::Operate])
+            .optional_body::<Why>()
+            .answers::<Replay>(200, "The replay, as it is now")
+    };
+    Routes::new()
+        .on(
+            get("/v1/replays", "list_replays", "List replays, the newest first")
+                .scopes(&[Scope::Operate])
+                .query::<Which>()
+                .answers::<Listed>(200, "Those that have not ended, or all"),
+            list,
+        )
+        .on(
+            post("/v1/replays", "start_replay", "Deliver past events again")
+                .details(
+                    "To one subscription, in each session's order. `sessions` or `all` must be given, so that a forgotten key \
+                     does not replay everything. It is no step that may be repeated: look at the list of replays where the \
+                     outcome is unknown.",
+                )
+                .scopes(&[Scope::Operate])
+                .body::<Start>()
+                .answers::<Replay>(201, "It was started")
+                .with_header("Location", "The replay's path.")
+                .answers::<Plan>(200, "With `dry_run`: what it would deliver")
+                .problems(&[
+                    problem_type::NOT_FOUND,
+                    problem_type::REPLAY_UNDER_WAY,
+                ]),
+            start,
+        )
+        .on(
+            get("/v1/replays/{replay_id}", "get_replay", "Show how far a replay is")
+                .scopes(&[Scope::Operate])
+                .answers::<Replay>(200, "The replay"),
+            show,
+        )
+        .on(
+            change(post("/v1/replays/{replay_id}/pause", "pause_replay", "Pause a replay"))
+                .details("What it sent already is not taken back."),
+            pause,
+        )
+        .on(
+            change(post("/v1/replays/{replay_id}/resume", "resume_replay", "Go on with a paused replay")),
+            resume,
+        )
+        .on(
+            change(post("/v1/replays/{replay_id}/cancel", "cancel_replay", "End a replay before its time"))
+                .details("What it sent already is not taken back."),
+            cancel,
+        )
 }
 
 /// What is to be replayed. `sessions` or `all` must be given, so that a forgotten key does not replay everything.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "StartReplay")]
 #[serde(deny_unknown_fields)]
 struct Start {
     subscription: String,
+    /// A session, or a pattern in which `*` stands for any characters.
     sessions: Option<String>,
+    /// All sessions; in place of `sessions`.
     #[serde(default)]
     all: bool,
+    /// Of one session.
     from_seq: Option<i64>,
     to_seq: Option<i64>,
+    /// Events that were appended at this instant or later.
     from: Option<Timestamp>,
+    /// Events that were appended before this instant.
     to: Option<Timestamp>,
+    /// Events by all workers together, such as `30/s`. Without: as fast as the destination takes them.
+    #[schemars(with = "Option<String>")]
     rate: Option<Rate>,
+    /// Sessions that are replayed at once.
+    #[schemars(range(min = 1, max = 1000))]
     concurrency: Option<i32>,
+    #[schemars(length(max = 1000))]
     reason: Option<String>,
+    /// Only counts, and starts nothing.
     #[serde(default)]
     dry_run: bool,
 }
 
 impl Start {
     fn read(body: &[u8]) -> Result<Self, Problem> {
-        let start: Self = object(body).map_err(|error| {
+        let start: Self = object::read(body).map_err(|error| {
             invalid(format!(
                 "the body is not what is expected ({}): nothing was started",
                 Problem::excerpt(&error.to_string())
@@ -106,12 +161,6 @@ impl Start {
             to_at: self.to,
         }
     }
-}
-
-/// An object, and nothing else: serde takes an array of the fields too.
-fn object<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, serde_json::Error> {
-    let object = serde_json::from_slice::<Map<String, Value>>(body)?;
-    serde_json::from_value(Value::Object(object))
 }
 
 async fn start(
@@ -192,16 +241,19 @@ async fn carry_out(
     Ok(response)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "WhichReplays")]
 #[serde(deny_unknown_fields)]
 struct Which {
     /// Those that have ended too.
     #[serde(default)]
     all: bool,
+    #[schemars(range(min = 1, max = 1000))]
     limit: Option<i64>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReplayList")]
 struct Listed {
     replays: Vec<Replay>,
 }
@@ -287,9 +339,11 @@ async fn cancel(
 }
 
 /// The body of a change; an empty one says nothing.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
+#[schemars(rename = "ChangeReplay")]
 #[serde(deny_unknown_fields)]
 struct Why {
+    #[schemars(length(max = 1000))]
     reason: Option<String>,
 }
 
@@ -311,7 +365,7 @@ async fn change(
     let why = if body.is_empty() {
         Why::default()
     } else {
-        object(&body).map_err(|_| {
+        object::read(&body).map_err(|_| {
             invalid("the body is not what is expected: nothing was changed")
                 .hint("send {\"reason\":\"…\"}, or no body")
         })?

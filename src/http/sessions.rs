@@ -3,23 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_postgres::token::Scope;
-use lanekeeper_postgres::{StoreError, closing, host_route, sqlstate};
+use lanekeeper_postgres::{StoreError, closing, host_route};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::access::Peer;
 use super::events::{Desk, json};
+use super::object;
+use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 /// For Postgres to answer: longer than the function waits for a producer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
@@ -27,38 +28,78 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 type Named = Result<Path<(String, String)>, PathRejection>;
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route("/v1/sessions/{stream}/{session}/close", post(close))
-        .route("/v1/sessions/{stream}/{session}/reopen", post(reopen))
-        .route("/v1/sessions/{stream}/{session}/bind", post(bind))
-        .method_not_allowed_fallback(not_so)
-        .with_state(desk)
-}
-
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Desk>: FromRef<S>,
+{
+    Routes::new()
+        .on(
+            post("/v1/sessions/{stream}/{session}/close", "close_session", "Close a session")
+                .details(
+                    "It takes no more events. What is not delivered expires, or with `drain` is delivered first. May be \
+                     repeated.",
+                )
+                .scopes(&[Scope::Operate])
+                .optional_body::<Close>()
+                .answers::<Closed>(200, "It is closed")
+                .problems(&[problem_type::UNKNOWN_STREAM]),
+            close,
+        )
+        .on(
+            post("/v1/sessions/{stream}/{session}/reopen", "reopen_session", "Reopen a session")
+                .details("What has expired stays expired.")
+                .scopes(&[Scope::Operate])
+                .answers::<Reopened>(200, "It is open")
+                .problems(&[problem_type::UNKNOWN_STREAM]),
+            reopen,
+        )
+        .on(
+            post(
+                "/v1/sessions/{stream}/{session}/bind",
+                "bind_session",
+                "Bind a session to a host",
+            )
+            .scopes(&[Scope::Operate])
+            .body::<Bind>()
+            .answers::<Bound>(200, "It is bound")
+            .problems(&[problem_type::UNKNOWN_STREAM]),
+            bind,
+        )
 }
 
 /// The body of a close; an empty one asks for what is usual.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
+#[schemars(rename = "CloseSession")]
 #[serde(default, deny_unknown_fields)]
 struct Close {
     reason: Option<String>,
     drain: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ClosedSession")]
 struct Closed {
     expired: i64,
 }
 
-#[derive(Serialize)]
+/// The body of a binding. One without the key must not unbind.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "BindSession", extend("required" = ["host"]))]
+#[serde(deny_unknown_fields)]
+struct Bind {
+    /// `null`: the host of the agent registry.
+    #[serde(deserialize_with = "Option::deserialize")]
+    host: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "BoundSession")]
 struct Bound {
     changed: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReopenedSession")]
 struct Reopened {
     reopened: bool,
 }
@@ -79,10 +120,7 @@ async fn close(
     let Close { reason, drain } = if body.is_empty() {
         Close::default()
     } else {
-        // Not at once: a struct may be read from an array too.
-        let object = serde_json::from_slice::<Map<String, Value>>(&body);
-        let close = object.and_then(|object| serde_json::from_value(Value::Object(object)));
-        close.map_err(|error| {
+        object::read(&body).map_err(|error| {
             let detail = format!("the body is not what is expected ({error}): nothing was done");
             Problem::new(problem_type::INVALID, detail)
                 .hint("send {\"reason\":\"…\",\"drain\":false}, or no body")
@@ -118,18 +156,11 @@ async fn bind(
         .judge_session(&headers, peer, Scope::Operate, &stream, &session);
     let token_id = judged.await?.map(|grant| grant.token_id);
     let body = desk.small_body(token_id, body).await?;
-    // A body without the key must not unbind.
-    let object = serde_json::from_slice::<Map<String, Value>>(&body).unwrap_or_default();
-    let host = match object.get("host") {
-        Some(Value::String(host)) if object.len() == 1 => Some(host.clone()),
-        Some(Value::Null) if object.len() == 1 => None,
-        _ => {
-            let detail = "the body is not what is expected: nothing was done";
-            return Err(Problem::new(problem_type::INVALID, detail).hint(
-                "send {\"host\":\"…\"}, or {\"host\":null} for the host of the agent registry",
-            ));
-        }
-    };
+    let Bind { host } = object::read(&body).map_err(|error| {
+        let detail = format!("the body is not what is expected ({error}): nothing was done");
+        Problem::new(problem_type::INVALID, detail)
+            .hint("send {\"host\":\"…\"}, or {\"host\":null} for the host of the agent registry")
+    })?;
     change(desk, stream, session, Change::Bind { host }).await
 }
 
@@ -184,32 +215,11 @@ async fn carry_out(
     };
     match timeout(ANSWER_WITHIN, asking).await {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err(refused(&error)),
+        Ok(Err(error)) => Err(Problem::of_operation(&error, problem_type::SESSION_BUSY)),
         Err(_) => {
             drop(Object::take(client));
-            let detail = "Postgres did not answer: the session may or may not have been changed";
-            let hint = "repeat the request: it does nothing twice";
-            Err(Problem::later(problem_type::OUTCOME_UNKNOWN, detail, 1).hint(hint))
+            Err(Problem::unknown_action())
         }
-    }
-}
-
-fn refused(error: &StoreError) -> Problem {
-    let Some(refusal) = error.refusal() else {
-        return Problem::of_statement(error);
-    };
-    let of = match error.sqlstate() {
-        Some(sqlstate::LANE_BUSY) => {
-            return Problem::later(problem_type::SESSION_BUSY, refusal.message, 1);
-        }
-        Some(sqlstate::NO_SESSION) => problem_type::NOT_FOUND,
-        Some(sqlstate::UNKNOWN_STREAM) => problem_type::UNKNOWN_STREAM,
-        _ => problem_type::INVALID,
-    };
-    let problem = Problem::new(of, refusal.message);
-    match refusal.hint {
-        Some(hint) => problem.hint(hint),
-        None => problem,
     }
 }
 

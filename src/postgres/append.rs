@@ -83,7 +83,7 @@ impl<'a> NewEvent<'a> {
 }
 
 /// Where an event stands, once its transaction has committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, schemars::JsonSchema)]
 pub struct Enqueued {
     pub message_id: Uuid,
     /// Position in the session's log.

@@ -27,7 +27,7 @@ impl Default for Interrupt {
 }
 
 /// What came of an interrupt, once its transaction has committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Interrupted {
     pub message_id: Uuid,
     /// Position in the session's log.
@@ -83,7 +83,7 @@ pub async fn interrupt(
 }
 
 /// What came of the cancellation of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cancelled {
     /// It waited, and is not delivered.

@@ -38,6 +38,7 @@ pub mod maintenance;
 pub mod message_count;
 pub mod migrate;
 pub mod operate;
+pub mod operate_many;
 pub mod pool;
 pub mod preview;
 pub mod projection;

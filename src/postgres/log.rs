@@ -47,7 +47,8 @@ impl LoggedEvent {
 }
 
 /// An event as `tail` prints it and the HTTP API answers it: what it prints, `enqueue --lines` reads.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "LoggedEvent")]
 pub struct LineView<'a> {
     stream: &'a str,
     session: &'a str,

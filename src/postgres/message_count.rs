@@ -1,6 +1,6 @@
 //! What became of a subscription's messages, in figures.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
@@ -9,7 +9,9 @@ use super::StoreError;
 const ADD: &str = include_str!("sql/message_count_add.sql");
 
 /// Figures of one subscription.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, schemars::JsonSchema,
+)]
 pub struct MessageCount {
     /// Sends that the destination took.
     pub sent: i64,

@@ -95,7 +95,8 @@ pub async fn bounded(client: &mut Client, within: Duration) -> Result<Transactio
 }
 
 /// What a replay would deliver again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "ReplayPlan")]
 pub struct Plan {
     pub sessions: i64,
     pub events: i64,
@@ -199,7 +200,7 @@ pub async fn change(
 }
 
 /// A replay, and how far it is.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct Replay {
     pub replay_id: i64,
     pub subscription: String,
@@ -225,14 +226,16 @@ pub struct Replay {
     pub end_reason: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "PlannedReplay")]
 pub struct Planned {
     pub sessions: i64,
     pub events: i64,
     pub bytes: i64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "ReplayProgress")]
 pub struct Progress {
     /// Sessions that came to their end, are under way, and wait for their turn. The others were closed or interrupted.
     pub sessions_done: i64,

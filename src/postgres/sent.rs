@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::StoreError;
 
 /// What came of an acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Acked {
     Acked,

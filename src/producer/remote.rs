@@ -205,7 +205,24 @@ impl Remote {
         self.post(&path, body, deadline).await
     }
 
-    async fn post<T: DeserializeOwned>(
+    /// What a path of the API answers to GET.
+    ///
+    /// # Errors
+    /// The worker cannot be reached, or refuses.
+    pub async fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        deadline: Instant,
+    ) -> Result<T, ProducerError> {
+        let request = timeout_at(deadline, self.get(path)).await;
+        answer(request.map_err(|_| AppendError::TimedOut)??, deadline).await
+    }
+
+    /// What a path of the API answers to POST with a JSON body.
+    ///
+    /// # Errors
+    /// The worker cannot be reached, or refuses.
+    pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: String,
@@ -219,41 +236,49 @@ impl Remote {
             let token = token.map_err(|_| AppendError::TimedOut)?;
             request = request.bearer_auth(token.expose());
         }
-        let answered = timeout_at(deadline, async {
-            let mut answer = request.send().await.map_err(|error| {
-                let connecting = error.is_connect() || error.is_builder();
-                let error = error.without_url();
-                if connecting {
-                    RemoteError::Unreachable(error)
-                } else {
-                    RemoteError::Broken(error)
-                }
-            })?;
-            let mut body = Vec::new();
-            while let Some(chunk) = answer
-                .chunk()
-                .await
-                .map_err(|error| RemoteError::Broken(error.without_url()))?
-            {
-                if body.len() + chunk.len() > MOST_ANSWER_BYTES {
-                    return Err(RemoteError::Foreign);
-                }
-                body.extend_from_slice(&chunk);
-            }
-            let after = answer.headers().get(header::RETRY_AFTER);
-            let after = after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
-            Ok((answer.status(), after.map(Duration::from_secs), body))
-        });
-        let (status, after, body) = answered.await.map_err(|_| AppendError::TimedOut)??;
-        if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|_| RemoteError::Foreign.into());
-        }
-        Err(refusal(status, after, &body))
+        answer(request, deadline).await
     }
 }
 
+/// Sends a request, and reads its answer.
+async fn answer<T: DeserializeOwned>(
+    request: RequestBuilder,
+    deadline: Instant,
+) -> Result<T, ProducerError> {
+    let answered = timeout_at(deadline, async {
+        let mut answer = request.send().await.map_err(|error| {
+            let connecting = error.is_connect() || error.is_builder();
+            let error = error.without_url();
+            if connecting {
+                RemoteError::Unreachable(error)
+            } else {
+                RemoteError::Broken(error)
+            }
+        })?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer
+            .chunk()
+            .await
+            .map_err(|error| RemoteError::Broken(error.without_url()))?
+        {
+            if body.len() + chunk.len() > MOST_ANSWER_BYTES {
+                return Err(RemoteError::Foreign);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let after = answer.headers().get(header::RETRY_AFTER);
+        let after = after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        Ok((answer.status(), after.map(Duration::from_secs), body))
+    });
+    let (status, after, body) = answered.await.map_err(|_| AppendError::TimedOut)??;
+    if status.is_success() {
+        return serde_json::from_slice(&body).map_err(|_| RemoteError::Foreign.into());
+    }
+    Err(refusal(status, after, &body))
+}
+
 /// A part of a path.
-fn part(name: &str) -> String {
+pub fn part(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }
 

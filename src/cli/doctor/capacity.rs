@@ -1,7 +1,6 @@
 //! Whether the server has enough locks and connections for the workers.
 
 use lanekeeper_config::{Config, WorkerConfig};
-use lanekeeper_dashboard::config::DashboardMode;
 use lanekeeper_engine as engine;
 use lanekeeper_postgres::diagnose::Server;
 
@@ -58,10 +57,7 @@ pub(super) fn connections(server: &Server, config: &Config, replicas: i64) -> Ch
         + OTHER_CONNECTIONS
         + count(config.database.pool_size)
         + count(config.http.pool_size)
-        + match config.dashboard.mode {
-            DashboardMode::Off => 0,
-            DashboardMode::On | DashboardMode::ReadOnly => count(lanekeeper_dashboard::CONNECTIONS),
-        };
+        + count(lanekeeper_http::operate::CONNECTIONS);
     let wanted = replicas.saturating_mul(each);
     let room = server.max_connections - server.reserved_connections;
     let others = server.other_connections;

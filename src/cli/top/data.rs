@@ -13,19 +13,22 @@ use lanekeeper_postgres::inspect::{
 use lanekeeper_postgres::log::{self, Reader};
 use lanekeeper_postgres::operate::{self, LaneAction};
 use lanekeeper_postgres::{StoreError, connect};
+use lanekeeper_producer::remote::Remote;
+use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
+use super::remote::RemoteSource;
 use crate::{Failure, delivery};
 
 /// Rows of each view.
-const ROWS: i64 = 200;
+pub(super) const ROWS: i64 = 200;
 /// Events of a session that is followed.
-const EVENTS: i64 = 100;
+pub(super) const EVENTS: i64 = 100;
 /// A reading or an action that takes longer is given up, and the connection with it.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// On record with the operator's name.
-const REASON: &str = "from lanekeeper top";
+pub(super) const REASON: &str = "from lanekeeper top";
 
 #[derive(Debug)]
 pub struct Snapshot {
@@ -36,8 +39,9 @@ pub struct Snapshot {
     pub read_at: Timestamp,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub struct Subscription {
+    #[serde(flatten)]
     pub status: SubscriptionStatus,
     pub delivery: Delivery,
 }
@@ -65,16 +69,52 @@ pub enum Action {
     },
 }
 
-/// The database, also across restarts of it.
-pub struct Source {
+/// Where it is read from, also across restarts.
+pub enum Source {
+    Database(Box<Connection>),
+    Worker(RemoteSource),
+}
+
+impl Source {
+    /// The configured database, else the worker that `LANEKEEPER_URL` names. What is wrong with the settings is told before
+    /// there is a picture.
+    pub async fn open(config: &Config) -> Result<Self, Failure> {
+        if config.database.url.is_none()
+            && let Some(remote) = Remote::of_environment().map_err(Failure::usage)?
+        {
+            let source = RemoteSource::new(remote);
+            source.read(None).await.map_err(Failure::failed)?;
+            return Ok(Self::Worker(source));
+        }
+        let connection = Connection::open(config).await?;
+        Ok(Self::Database(Box::new(connection)))
+    }
+
+    pub async fn read(&mut self, followed: Option<(String, String)>) -> Result<Snapshot, String> {
+        match self {
+            Self::Database(connection) => connection.read(followed).await,
+            Self::Worker(remote) => remote.read(followed).await,
+        }
+    }
+
+    /// Returns what became of it, for people.
+    pub async fn act(&mut self, action: &Action) -> String {
+        match self {
+            Self::Database(connection) => connection.act(action).await,
+            Self::Worker(remote) => remote.act(action).await,
+        }
+    }
+}
+
+/// A connection to the database, opened again when it is gone.
+pub struct Connection {
     settings: Database,
     client: Option<Client>,
     frozen_after: Duration,
 }
 
-impl Source {
-    /// Connects for the first time: what is wrong with the settings is told before there is a picture.
-    pub async fn open(config: &Config) -> Result<Self, Failure> {
+impl Connection {
+    async fn open(config: &Config) -> Result<Self, Failure> {
         let client = connect::connect(&config.database).await?;
         Ok(Self {
             settings: connect::settings(&config.database)?,
@@ -83,7 +123,7 @@ impl Source {
         })
     }
 
-    pub async fn read(&mut self, followed: Option<(String, String)>) -> Result<Snapshot, String> {
+    async fn read(&mut self, followed: Option<(String, String)>) -> Result<Snapshot, String> {
         let frozen_after = self.frozen_after;
         let client = self.client().await?;
         let reading = timeout(ANSWER_WITHIN, snapshot(client, frozen_after, followed));
@@ -91,8 +131,7 @@ impl Source {
         self.keep_if_answered(read)
     }
 
-    /// Returns what became of it, for people.
-    pub async fn act(&mut self, action: &Action) -> String {
+    async fn act(&mut self, action: &Action) -> String {
         let client = match self.client().await {
             Ok(client) => client,
             Err(reason) => return format!("nothing was changed: {reason}"),
@@ -138,10 +177,10 @@ async fn snapshot(
     frozen_after: Duration,
     followed: Option<(String, String)>,
 ) -> Result<Snapshot, StoreError> {
+    // Lanes: what is held up comes first, then what else has something to do.
     let reading = inspect::begin(client).await?;
     let status = inspect::status(&reading, ROWS, inspect::LANES_LOOKED_AT, iter::empty()).await?;
     let deliveries: Deliveries = inspect::deliveries(&reading, frozen_after).await?;
-    // What is held up comes first, then what else has something to do.
     let mut ids = Vec::new();
     for held_up in [true, false] {
         let filter = LaneFilter {
@@ -218,24 +257,33 @@ async fn act(client: &mut Client, action: &Action) -> Result<String, StoreError>
         } => {
             let state =
                 operate::change_lane(&*client, *lane_id, *action, Some(REASON), *head).await?;
-            Ok(format!(
-                "lane {lane_id}: {}; it is {state} now",
-                action.as_str()
-            ))
+            Ok(lane_told(*lane_id, *action, &state))
         }
         Action::Pause { subscription } => {
             let paused = operate::pause_subscription(&*client, subscription, REASON).await?;
-            Ok(match paused {
-                true => format!("{subscription} is paused"),
-                false => format!("{subscription} was paused already, or is gone"),
-            })
+            Ok(pause_told(subscription, paused))
         }
         Action::Resume { subscription } => {
             let resumed = operate::resume_subscription(&*client, subscription).await?;
-            Ok(match resumed {
-                true => format!("{subscription} is delivered again"),
-                false => format!("{subscription} was not paused, or is gone"),
-            })
+            Ok(resume_told(subscription, resumed))
         }
+    }
+}
+
+pub(super) fn lane_told(lane_id: i64, action: LaneAction, state: &str) -> String {
+    format!("lane {lane_id}: {}; it is {state} now", action.as_str())
+}
+
+pub(super) fn pause_told(subscription: &str, paused: bool) -> String {
+    match paused {
+        true => format!("{subscription} is paused"),
+        false => format!("{subscription} was paused already, or is gone"),
+    }
+}
+
+pub(super) fn resume_told(subscription: &str, resumed: bool) -> String {
+    match resumed {
+        true => format!("{subscription} is delivered again"),
+        false => format!("{subscription} was not paused, or is gone"),
     }
 }

@@ -1,24 +1,16 @@
 //! Requeue and drop dead letters, up to a thousand at once.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use axum::response::Response;
-use lanekeeper_postgres::StoreError;
-use lanekeeper_postgres::inspect::{self, DeadLetter};
-use lanekeeper_postgres::operate::{self, Requeued};
-use tokio::time::Instant;
-use tokio_postgres::Client;
+use lanekeeper_http::lease::Lease;
+use lanekeeper_postgres::operate::Requeued;
+use lanekeeper_postgres::operate_many::{self, Many};
+use lanekeeper_postgres::{StoreError, inspect};
 
 use super::{Order, refused};
 use crate::notice::Notice;
 use crate::page::dead_review::MOST;
 use crate::part::format::plural;
-use crate::reading::Lease;
 use crate::trouble::Trouble;
-
-/// After this no more is begun: a lane may take five seconds, and the answer is to come in time.
-const BEGIN_WITHIN: Duration = Duration::from_secs(6);
 
 /// What came of many.
 #[derive(Default)]
@@ -40,16 +32,22 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
     }
     let action = order.form.required("action")?;
     let reason = order.reason()?;
-    let lease = Lease::take(&order.dashboard).await?;
-    let client = lease.client()?;
+    let lease = Lease::take(&order.dashboard.pool).await?;
+    let client = lease.client();
     let letters = inspect::dead_letters_by_id(client, &ids).await?;
     // All or nothing: a letter of another stream is not even counted.
     for letter in &letters {
         order.visitor.require_operate(&letter.stream)?;
     }
     let (sum, what) = match action {
-        "requeue" => (requeue(client, &letters, &reason).await, "requeued"),
-        "drop" => (drop_all(client, &letters, &reason).await, "dropped"),
+        "requeue" => {
+            let many = operate_many::requeue_by_lane(client, &letters, false, &reason).await;
+            (sum(many, |it| *it == Requeued::Requeued), "requeued")
+        }
+        "drop" => {
+            let many = operate_many::drop_each(client, &letters, &reason).await;
+            (sum(many, |dropped| *dropped), "dropped")
+        }
         _ => return Err(Trouble::invalid("There is no such action on dead letters.")),
     };
     let notice = told(sum, what, ids.len() as i64)?;
@@ -57,58 +55,18 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
     Ok(order.tell(&notice))
 }
 
-/// All of a lane in one call: the first of them wakes the lane, and a later call would find it busy.
-async fn requeue(client: &Client, letters: &[DeadLetter], reason: &str) -> Sum {
-    let mut lanes: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
-    for letter in letters {
-        lanes
-            .entry(letter.lane_id)
-            .or_default()
-            .push(letter.dead_id);
+fn sum<T>(many: Many<T>, is_done: impl Fn(&T) -> bool) -> Sum {
+    let done = many
+        .done
+        .iter()
+        .filter(|(_, result)| is_done(result))
+        .count();
+    Sum {
+        done: done as i64,
+        before: (many.done.len() - done) as i64,
+        left: many.left.len() as i64,
+        failed: many.failed,
     }
-    let began = Instant::now();
-    let mut sum = Sum::default();
-    for ids in lanes.values() {
-        if began.elapsed() > BEGIN_WITHIN {
-            sum.left += ids.len() as i64;
-            continue;
-        }
-        match operate::requeue_dead_letters(client, ids, false, Some(reason)).await {
-            Ok(results) => {
-                for (_, result) in results {
-                    match result {
-                        Requeued::Requeued => sum.done += 1,
-                        Requeued::Before | Requeued::Resolved => sum.before += 1,
-                    }
-                }
-            }
-            Err(error) => {
-                sum.left += ids.len() as i64;
-                sum.failed = sum.failed.or(Some(error));
-            }
-        }
-    }
-    sum
-}
-
-async fn drop_all(client: &Client, letters: &[DeadLetter], reason: &str) -> Sum {
-    let began = Instant::now();
-    let mut sum = Sum::default();
-    for letter in letters {
-        if began.elapsed() > BEGIN_WITHIN {
-            sum.left += 1;
-            continue;
-        }
-        match operate::drop_dead_letter(client, letter.dead_id, Some(reason)).await {
-            Ok(true) => sum.done += 1,
-            Ok(false) => sum.before += 1,
-            Err(error) => {
-                sum.left += 1;
-                sum.failed = sum.failed.or(Some(error));
-            }
-        }
-    }
-    sum
 }
 
 fn told(sum: Sum, what: &str, asked: i64) -> Result<Notice, Trouble> {

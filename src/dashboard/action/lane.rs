@@ -1,12 +1,12 @@
 //! Retry, skip, park and unpark.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect;
 use lanekeeper_postgres::operate::{self, LaneAction};
 
 use super::{Order, refused};
 use crate::notice::Notice;
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// `POST /action/lane`
@@ -24,8 +24,8 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
         return Err(Trouble::invalid("A skip names the head that was seen."));
     }
     let reason = order.reason()?;
-    let lease = Lease::take(&order.dashboard).await?;
-    let client = lease.client()?;
+    let lease = Lease::take(&order.dashboard.pool).await?;
+    let client = lease.client();
     let lane = inspect::lanes(client, &[lane_id]).await?.pop();
     let lane = lane.filter(|lane| order.visitor.reaches(&lane.stream));
     let lane = lane.ok_or_else(|| Trouble::not_found(format!("There is no lane {lane_id}.")))?;

@@ -1,14 +1,14 @@
 //! Pause, resume, close and reopen a session.
 
 use axum::response::Response;
-use lanekeeper_postgres::operate::{self, LaneAction};
-use lanekeeper_postgres::{StoreError, closing, inspect};
+use lanekeeper_http::lease::Lease;
+use lanekeeper_postgres::operate::LaneAction;
+use lanekeeper_postgres::{StoreError, closing, inspect, operate_many};
 use tokio_postgres::Client;
 
 use super::{Order, refused};
 use crate::notice::Notice;
 use crate::part::format::plural;
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// `POST /action/session`
@@ -17,8 +17,8 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
     let action = order.form.required("action")?;
     order.visitor.require_operate(stream)?;
     let reason = order.reason()?;
-    let lease = Lease::take(&order.dashboard).await?;
-    let client = lease.client()?;
+    let lease = Lease::take(&order.dashboard.pool).await?;
+    let client = lease.client();
     let session_id = inspect::find_session(client, stream, name).await?;
     let done = match action {
         "pause" => change(client, session_id, LaneAction::Park, &reason).await,
@@ -58,7 +58,7 @@ async fn close(
     )))
 }
 
-/// Every lane that is not so already, each in a transaction of its own: one that does not stop delays no other.
+/// Every lane that is not so already.
 async fn change(
     client: &Client,
     session_id: i64,
@@ -69,27 +69,22 @@ async fn change(
     let mut lanes = inspect::lanes(client, &ids).await?;
     // Parking again would write this reason over the one that is on the lane.
     lanes.retain(|lane| (action == LaneAction::Park) != lane.parked_at.is_some());
-    let (mut changed, mut failed) = (0, None);
-    for lane in &lanes {
-        match operate::change_lane(client, lane.lane_id, action, Some(reason), None).await {
-            Ok(_) => changed += 1,
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
+    let many = operate_many::change_lanes(client, &lanes, action, reason).await;
+    let changed = many.done.len();
     let what = match action {
         LaneAction::Park => "parked",
         _ => "unparked",
     };
     let all = lanes.len() as i64;
-    match failed {
+    match many.failed {
         Some(error) if changed == 0 => Err(error),
-        Some(_) => Ok(Notice::refused(format!(
+        _ if !many.left.is_empty() => Ok(Notice::refused(format!(
             "{changed} of {all} lanes were {what}; the others are being delivered and did not stop within 5 seconds. Try again."
         ))),
-        None if all == 0 => Ok(Notice::refused(format!(
+        _ if all == 0 => Ok(Notice::refused(format!(
             "Every lane was {what} already: nothing was changed."
         ))),
-        None => Ok(Notice::done(format!(
+        _ => Ok(Notice::done(format!(
             "{} {what}.",
             match all {
                 1 => "1 lane was".to_owned(),

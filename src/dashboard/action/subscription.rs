@@ -1,11 +1,11 @@
 //! Pause and resume a subscription.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::operate;
 
 use super::{Order, refused};
 use crate::notice::Notice;
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// `POST /action/subscription`
@@ -13,8 +13,8 @@ pub(crate) async fn carry_out(order: Order) -> Result<Response, Trouble> {
     let name = order.form.required("name")?;
     let action = order.form.required("action")?;
     let reason = order.reason()?;
-    let lease = Lease::take(&order.dashboard).await?;
-    let client = lease.client()?;
+    let lease = Lease::take(&order.dashboard.pool).await?;
+    let client = lease.client();
     let known = order.visitor.subscriptions(client).await?;
     let found = known.iter().find(|it| *it.name == *name);
     let found = found.ok_or_else(|| {

@@ -1,6 +1,7 @@
 //! `/agents`: the registry of agent sessions.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, RegistryFilter, TurnState};
 use maud::html;
 
@@ -8,7 +9,6 @@ use super::{Asked, ROWS, session_table};
 use crate::form::query;
 use crate::layout::Page;
 use crate::part::link;
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 const TURNS: [(&str, &str); 4] = [
@@ -29,7 +29,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
         _ => return Err(Trouble::invalid("A turn is running, stale or idle.")),
     };
     let stale_after_s = asked.dashboard.fleet.stale_after_s;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let stream_ids = asked.visitor.stream_ids(&reading).await?;
     let filter = RegistryFilter {

@@ -1,6 +1,7 @@
 //! `/dead`: dead letters, to be found, read, requeued and dropped, many at once.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, DeadLetter, DeadLetterPage};
 use maud::{Markup, html};
 
@@ -8,13 +9,12 @@ use super::{Asked, ROWS};
 use crate::layout::Page;
 use crate::part::badge::{Tone, badge};
 use crate::part::{format, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let (chosen, text) = (asked.query.text("subscription")?, asked.query.text("text")?);
     let (before, resolved) = (asked.query.number("before")?, asked.query.flag("resolved"));
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let subscriptions = asked.visitor.subscriptions(&reading).await?;
     let ids = chosen_ids(&subscriptions, chosen)?;

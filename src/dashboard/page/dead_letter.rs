@@ -1,6 +1,7 @@
 //! `/dead/letter`: one dead letter, with what it carries.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, DeadLetter};
 use maud::{Markup, html};
 
@@ -8,7 +9,6 @@ use super::{Asked, dead, payload};
 use crate::layout::Page;
 use crate::part::act::Act;
 use crate::part::{command, format, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// Characters of a payload that are shown.
@@ -17,7 +17,7 @@ const CHARACTERS: i32 = 65_536;
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let dead_id = asked.query.required_number("id")?;
     let payloads = asked.dashboard.config.payloads;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let found =
         inspect::dead_letter_excerpt(&reading, dead_id, if payloads { CHARACTERS } else { 0 })

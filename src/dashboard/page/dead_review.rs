@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, DeadLetter, DeadLetterPage};
 use maud::{Markup, html};
 
@@ -11,7 +12,6 @@ use crate::forgery;
 use crate::form::query;
 use crate::layout::Page;
 use crate::part::{command, format, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// Dead letters that are dealt with at once, as on the command line.
@@ -29,7 +29,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     };
     let (chosen, text) = (asked.query.text("subscription")?, asked.query.text("text")?);
     let ids = asked.query.numbers("id")?;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let mut has_more = false;
     let mut letters = if is_all {

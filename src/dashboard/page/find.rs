@@ -1,6 +1,7 @@
 //! `/find`: what somebody pasted into the search box. One hit is shown at once.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, Place};
 use maud::html;
 use uuid::Uuid;
@@ -9,7 +10,6 @@ use super::Asked;
 use crate::layout::Page;
 use crate::notice::see_other;
 use crate::part::{command, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
@@ -17,7 +17,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
         return Ok(see_other("/"));
     };
     let message_id = wanted.parse::<Uuid>().ok();
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let stream_ids = asked.visitor.stream_ids(&reading).await?;
     let mut found = inspect::search_session(&reading, wanted, stream_ids.as_deref()).await?;

@@ -1,6 +1,7 @@
 //! `/lanes`: the lanes that are held up, and those that have something to do.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, LaneFilter, LanePlace};
 use maud::html;
 
@@ -8,14 +9,13 @@ use super::{Asked, ROWS};
 use crate::form::query;
 use crate::layout::Page;
 use crate::part::{lane_table, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let held_up = asked.query.raw("show") != Some("all");
     let chosen = asked.query.text("subscription")?.map(str::to_owned);
     let after = asked.query.text("after")?.map(place).transpose()?;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let subscriptions = asked.visitor.subscriptions(&reading).await?;
     let ids: Vec<i32> = subscriptions
@@ -36,7 +36,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let mut found = inspect::active_lanes(&reading, filter, ROWS + 1).await?;
     let has_more = found.len() as i64 > ROWS;
     found.truncate(ROWS as usize);
-    let last = found.last().map(|(_, place)| written(*place));
+    let last = found.last().map(|(_, place)| place.to_string());
     let lane_ids: Vec<i64> = found.iter().map(|(lane_id, _)| *lane_id).collect();
     let lanes = inspect::lanes(&reading, &lane_ids).await?;
     drop(reading);
@@ -91,42 +91,8 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     Ok(asked.answer(&page, &main))
 }
 
-fn written(place: LanePlace) -> String {
-    format!("{}.{}", place.due_us, place.position)
-}
-
 /// Where the page before ended, as its link says.
 fn place(text: &str) -> Result<LanePlace, Trouble> {
-    let place = || {
-        let (due_us, position) = text.split_once('.')?;
-        let due_us: i64 = due_us.parse().ok()?;
-        // The year 9999: Postgres adds it to an instant.
-        (due_us < 253_402_300_800_000_000).then_some(())?;
-        Some(LanePlace {
-            due_us: due_us.max(-1),
-            position: position.parse().ok()?,
-        })
-    };
-    place().ok_or_else(|| Trouble::invalid("There is no such place in the list."))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_read_as_it_was_written_and_never_beyond_what_postgres_takes() {
-        let at = LanePlace {
-            due_us: 1_700_000_000_000_000,
-            position: 42,
-        };
-        assert_eq!(place(&written(at)).ok(), Some(at));
-        for bad in ["", "1", "1.x", "9223372036854775807.1", "1.2.3"] {
-            assert!(place(bad).is_err(), "{bad}");
-        }
-        assert_eq!(
-            place("-9223372036854775808.1").ok().map(|it| it.due_us),
-            Some(-1)
-        );
-    }
+    text.parse()
+        .map_err(|_| Trouble::invalid("There is no such place in the list."))
 }

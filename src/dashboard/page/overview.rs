@@ -3,6 +3,7 @@
 mod attention;
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{
     self, Deliveries, Delivery, ForeignLock, LaneFilter, LaneStatus, SubscriptionStatus,
     WorkerStatus,
@@ -14,7 +15,6 @@ use super::Asked;
 use crate::layout::Page;
 use crate::part::badge::{self, Tone, badge};
 use crate::part::{format, lane_table, link, spark};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// Subscriptions, workers and lanes that are shown.
@@ -66,7 +66,7 @@ async fn read(asked: &Asked, reading: &Transaction<'_>) -> Result<Overview, Trou
 }
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let overview = read(&asked, &reading).await?;
     drop(reading);

@@ -1,13 +1,13 @@
 //! `/payload`: what one event carries, where `dashboard.payloads` allows it. A large one is shown in part.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect;
 use maud::{Markup, html};
 
 use super::Asked;
 use crate::layout::Page;
 use crate::part::{command, format, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// Characters of a payload that are read and shown.
@@ -23,7 +23,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let seq = asked.query.required_number("seq")?;
     asked.visitor.require_stream(stream)?;
     allowed(&asked)?;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let session_id = inspect::find_session(&reading, stream, name).await?;
     let found = inspect::excerpt(&reading, session_id, seq, CHARACTERS).await?;

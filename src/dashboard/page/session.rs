@@ -3,6 +3,7 @@
 mod timeline;
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, LaneStatus, RegistryEntry, SessionStatus};
 use maud::{Markup, html};
 
@@ -11,7 +12,6 @@ use crate::layout::Page;
 use crate::part::act::Act;
 use crate::part::badge::{Tone, badge};
 use crate::part::{format, lane_table, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// Events on a page.
@@ -24,7 +24,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     );
     asked.visitor.require_stream(stream)?;
     let before = asked.query.number("before")?;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let session_id = inspect::find_session(&reading, stream, name).await?;
     let stale_after_s = asked.dashboard.fleet.stale_after_s;

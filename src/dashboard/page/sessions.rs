@@ -1,18 +1,18 @@
 //! `/sessions`: every session, the newest first.
 
 use axum::response::Response;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect;
 use maud::html;
 
 use super::{Asked, ROWS, session_table};
 use crate::layout::Page;
 use crate::part::link;
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let before = asked.query.number("before")?;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let stream_ids = asked.visitor.stream_ids(&reading).await?;
     let page = inspect::session_page(&reading, stream_ids.as_deref(), before, ROWS).await?;

@@ -3,6 +3,7 @@
 use axum::response::Response;
 use jiff::Timestamp;
 use lanekeeper_core::subscription::duration;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, Delivery, LaneFilter, SubscriptionStatus};
 use lanekeeper_postgres::report::ReportedState;
 use lanekeeper_postgres::subscription::Subscription;
@@ -14,7 +15,6 @@ use crate::layout::Page;
 use crate::part::act::Act;
 use crate::part::badge::{self, Tone, badge};
 use crate::part::{format, lane_table, link, spark};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 /// Held-up lanes that are shown.
@@ -24,7 +24,7 @@ const SUBSCRIPTIONS: i64 = 1_000;
 
 pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
     let name = asked.query.required("name")?;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let all = asked.visitor.subscriptions(&reading).await?;
     let found = all.iter().find(|it| *it.name == *name).ok_or_else(|| {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::response::Response;
 use jiff::Timestamp;
+use lanekeeper_http::lease::Lease;
 use lanekeeper_postgres::inspect::{self, WorkerStatus};
 use lanekeeper_postgres::report::ReportedState;
 use maud::{Markup, html};
@@ -12,7 +13,6 @@ use super::Asked;
 use crate::layout::Page;
 use crate::part::badge::{Tone, badge};
 use crate::part::{command, format, link};
-use crate::reading::Lease;
 use crate::trouble::Trouble;
 
 const WORKERS: i64 = 500;
@@ -31,7 +31,7 @@ pub(crate) async fn show(asked: Asked) -> Result<Response, Trouble> {
         ));
     }
     let frozen_after = asked.dashboard.fleet.frozen_after;
-    let mut lease = Lease::take(&asked.dashboard).await?;
+    let mut lease = Lease::take(&asked.dashboard.pool).await?;
     let reading = lease.begin().await?;
     let workers = inspect::workers(&reading, WORKERS).await?;
     let subscriptions = asked.visitor.subscriptions(&reading).await?;

@@ -23,6 +23,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+pub(crate) use self::structured::Event;
 use super::problem::Problem;
 use super::problem_type;
 

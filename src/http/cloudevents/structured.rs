@@ -8,7 +8,8 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lanekeeper_core::cloudevent::{Attributes, BASE64};
+use lanekeeper_core::cloudevent::{Attributes, BASE64, VERSION};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -31,7 +32,30 @@ fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_str(text).map_err(|error| refused(&error))
 }
 
-struct Event<'a>(Given<'a>);
+/// A CloudEvent that is a JSON object.
+pub(crate) struct Event<'a>(Given<'a>);
+
+impl JsonSchema for Event<'_> {
+    fn schema_name() -> Cow<'static, str> {
+        "CloudEvent".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "description": "A CloudEvent 1.0 in the JSON event format, with extension attributes as it likes.",
+            "required": ["specversion", "id", "source", "type"],
+            "properties": {
+                "specversion": {"const": VERSION},
+                "id": {"type": "string", "minLength": 1},
+                "source": {"type": "string", "minLength": 1},
+                "type": {"type": "string", "minLength": 1},
+                "data": {"description": "The event's payload: any JSON."},
+                BASE64: {"type": "string", "description": "In place of `data`: bytes, as base64."},
+            },
+        })
+    }
+}
 
 impl<'de> Deserialize<'de> for Event<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

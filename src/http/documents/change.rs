@@ -13,6 +13,7 @@ use lanekeeper_postgres::document::{
     self, Change, DocumentError, Expect, Operation, STREAM, Written,
 };
 use lanekeeper_postgres::token::{Grant, Scope};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -27,10 +28,11 @@ use super::precondition::expected;
 use super::{ANSWER_WITHIN, Documents, Named, answered, unreadable};
 
 /// What a patch may say it is.
-const PATCHES: [&str; 2] = ["application/merge-patch+json", "application/json"];
+pub const PATCHES: [&str; 2] = ["application/merge-patch+json", "application/json"];
 
 /// The event that tells of the change, instead of the usual one.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "ToldAs")]
 #[serde(deny_unknown_fields)]
 pub struct Told {
     event_type: Option<String>,

@@ -21,14 +21,13 @@ mod read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRef, Path};
 use axum::http::HeaderMap;
-use axum::routing::{get, post};
 use deadpool_postgres::Object;
-use lanekeeper_postgres::document::{DocumentError, STREAM};
+use lanekeeper_postgres::document::{DocumentError, STREAM, Written};
 use lanekeeper_postgres::token::{Grant, Scope};
+use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 
@@ -36,6 +35,8 @@ use super::access::Peer;
 use super::events::Desk;
 use super::problem::Problem;
 use super::problem_type;
+use crate::openapi::operation::{Operation, delete, get, patch, post, put};
+use crate::routes::{Routes, Shared};
 
 /// For Postgres to answer: longer than a change waits for another one.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
@@ -43,37 +44,127 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 type Named = Result<Path<(String, String)>, PathRejection>;
 
 /// What these routes share.
-struct Documents {
+pub struct Documents {
     desk: Arc<Desk>,
     /// Changes that are under way: reads have a connection left.
     changes: Semaphore,
 }
 
 /// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    let connections = desk.pool.status().max_size;
-    let changes = Semaphore::new(connections.saturating_sub(1).max(1));
-    Router::new()
-        .route("/v1/documents", post(change::put_many))
-        .route("/v1/documents/{kind}", get(read::list))
-        .route(
-            "/v1/documents/{kind}/{id}",
-            get(read::get)
-                .put(change::put)
-                .patch(change::patch)
-                .delete(change::delete),
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Documents>: FromRef<S>,
+{
+    const ONE: &str = "/v1/documents/{kind}/{id}";
+    const IF_MATCH: &str = "The `ETag` of the version that is expected, or `*` for any.";
+    const IF_NONE_MATCH: &str = "`*`: the document must not be there.";
+    let writes = |operation: Operation| {
+        operation
+            .scopes(&[Scope::Produce])
+            .query::<change::Told>()
+            .header("If-Match", IF_MATCH)
+            .header("If-None-Match", IF_NONE_MATCH)
+            .header("traceparent", "W3C Trace Context.")
+            .header("tracestate", "Beside `traceparent`.")
+            .problems(&[problem_type::VERSION_CONFLICT])
+            .problems(problem_type::OF_APPENDS)
+    };
+    Routes::new()
+        .on(
+            post(
+                "/v1/documents",
+                "put_documents",
+                "Change documents in one transaction",
+            )
+            .details(
+                "All are changed or none. Their members are those of `lanekeeper.put_documents`.",
+            )
+            .scopes(&[Scope::Produce])
+            .body::<Vec<Map<String, Value>>>()
+            .answers::<Vec<Written>>(200, "They were changed")
+            .problems(&[problem_type::NOT_FOUND, problem_type::VERSION_CONFLICT])
+            .problems(problem_type::OF_APPENDS),
+            change::put_many,
         )
-        .route("/v1/documents/{kind}/{id}/history", get(read::history))
-        .method_not_allowed_fallback(not_so)
-        .with_state(Arc::new(Documents { desk, changes }))
-}
-
-async fn not_so() -> Problem {
-    let detail = "a document takes GET, PUT, PATCH and DELETE, a list GET, and /v1/documents POST";
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, detail)
+        .on(
+            get(
+                "/v1/documents/{kind}",
+                "list_documents",
+                "List the documents of a kind",
+            )
+            .scopes(&[Scope::Read])
+            .query::<read::Page>()
+            .answers::<read::List>(200, "A page"),
+            read::list,
+        )
+        .on(
+            get(ONE, "get_document", "Read a document")
+                .scopes(&[Scope::Read])
+                .query::<read::Which>()
+                .header(
+                    "If-None-Match",
+                    "The `ETag` of a version that the client has.",
+                )
+                .answers::<Value>(200, "The document's body")
+                .with_header("ETag", "Its version.")
+                .answers_empty(304, "The client has this version")
+                .with_header("ETag", "Its version."),
+            read::get,
+        )
+        .on(
+            writes(put(ONE, "put_document", "Write a document"))
+                .body::<Value>()
+                .answers::<Written>(201, "It was created")
+                .with_header("ETag", "Its version.")
+                .answers::<Written>(200, "It was changed")
+                .with_header("ETag", "Its version."),
+            change::put,
+        )
+        .on(
+            writes(patch(
+                ONE,
+                "patch_document",
+                "Change a document by a JSON Merge Patch",
+            ))
+            .body_of::<Value>(change::PATCHES[0], true)
+            .body_of::<Value>(change::PATCHES[1], true)
+            .answers::<Written>(200, "It was changed")
+            .with_header("ETag", "Its version.")
+            .answers::<Written>(201, "It was created")
+            .with_header("ETag", "Its version.")
+            .problems(&[problem_type::UNSUPPORTED_MEDIA_TYPE]),
+            change::patch,
+        )
+        .on(
+            writes(delete(ONE, "delete_document", "Delete a document"))
+                .answers::<Written>(200, "It was deleted")
+                .problems(&[
+                    problem_type::INCOMPLETE,
+                    problem_type::TIMED_OUT,
+                    problem_type::PAYLOAD_TOO_LARGE,
+                ]),
+            change::delete,
+        )
+        .on(
+            get(
+                "/v1/documents/{kind}/{id}/history",
+                "document_history",
+                "List the versions of a document, the newest first",
+            )
+            .scopes(&[Scope::Read])
+            .query::<read::Before>()
+            .answers::<read::History>(200, "A page"),
+            read::history,
+        )
 }
 
 impl Documents {
+    pub fn new(desk: Arc<Desk>) -> Self {
+        let connections = desk.pool.status().max_size;
+        let changes = Semaphore::new(connections.saturating_sub(1).max(1));
+        Self { desk, changes }
+    }
+
     async fn judge(
         &self,
         headers: &HeaderMap,

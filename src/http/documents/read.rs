@@ -10,6 +10,7 @@ use deadpool_postgres::Object;
 use jiff::Timestamp;
 use lanekeeper_postgres::document::{self, At, Listed, MOST, PastVersion};
 use lanekeeper_postgres::token::Scope;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -24,7 +25,8 @@ use super::{ANSWER_WITHIN, Documents, Named, answered, unreadable};
 /// Rows of a page, unless asked for fewer or more.
 const PAGE: i32 = 100;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "DocumentAt")]
 #[serde(deny_unknown_fields)]
 pub struct Which {
     version: Option<i64>,
@@ -97,7 +99,8 @@ pub async fn get(
     Ok(answer)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "DocumentsAfter")]
 #[serde(deny_unknown_fields)]
 pub struct Page {
     after: Option<String>,
@@ -105,8 +108,9 @@ pub struct Page {
 }
 
 /// `next`: the id after which the next page begins; absent on the last one.
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DocumentPage")]
+pub struct List {
     documents: Vec<Listed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -138,7 +142,8 @@ pub async fn list(
     }))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "VersionsBefore")]
 #[serde(deny_unknown_fields)]
 pub struct Before {
     before: Option<i64>,
@@ -146,8 +151,9 @@ pub struct Before {
 }
 
 /// `next`: the version before which the next page begins; absent on the last one.
-#[derive(Serialize)]
-struct History {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DocumentHistory")]
+pub struct History {
     versions: Vec<PastVersion>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<i64>,

@@ -10,6 +10,7 @@ use axum::response::Response;
 use lanekeeper_postgres::append::Enqueued;
 use lanekeeper_postgres::log::LineView;
 use lanekeeper_postgres::response::{expect_response, response};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -51,8 +52,9 @@ pub(super) async fn expect(desk: &Desk, stream: &str, request_id: Uuid) -> Resul
     }
 }
 
-#[derive(Serialize)]
-struct Answer<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Appended")]
+pub(super) struct Answer<'a> {
     #[serde(flatten)]
     enqueued: &'a Enqueued,
     /// Absent: the peer has not answered in time.

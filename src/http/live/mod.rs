@@ -32,17 +32,15 @@ mod sse;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use deadpool_postgres::Pool;
 use jiff::civil::{Date, date};
+use lanekeeper_postgres::token::Scope;
 use lanekeeper_postgres::{Database, pool};
 use lanekeeper_telemetry::live::Instruments;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -59,8 +57,10 @@ use self::request::Joined;
 use crate::access::{Access, Peer};
 use crate::connections::Place;
 use crate::events::POOL_WITHIN;
+use crate::openapi::operation::{Operation, get, options};
 use crate::problem::Problem;
 use crate::problem_type;
+use crate::routes::{Routes, Shared};
 
 const SESSION: &str = "/v1/streams/{stream}/sessions/{session}/events/live";
 const STREAM: &str = "/v1/streams/{stream}/live";
@@ -173,17 +173,51 @@ impl Live {
 }
 
 /// The routes.
-pub fn router(live: Arc<Live>) -> Router {
-    Router::new()
-        .route(SESSION, get(follow_session).options(preflight))
-        .route(STREAM, get(follow_stream).options(preflight))
-        .method_not_allowed_fallback(not_so)
-        .layer(from_fn_with_state(Arc::clone(&live), cors::allow))
-        .with_state(live)
-}
-
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes GET")
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Live>: FromRef<S>,
+{
+    let follow = |operation: Operation| {
+        operation
+            .details(
+                "Server-sent events, or a WebSocket where the request asks for one; docs/live.md says what they carry.",
+            )
+            .scopes(&[Scope::Read])
+            .or_link()
+            .header("Last-Event-ID", "The cursor to go on from; it stands over `cursor`.")
+            .answers_as::<String>(200, "Events as they come", "text/event-stream")
+            .answers_empty(101, "A WebSocket")
+            .answers_empty(204, "All that was asked for was sent, and nothing more can come")
+            .problems(&[
+                problem_type::NOT_FOUND,
+                problem_type::CURSOR_AHEAD,
+                problem_type::FOREIGN_CURSOR,
+            ])
+    };
+    let asked = "What a browser asks before a page of another origin follows";
+    Routes::new()
+        .on(
+            follow(get(
+                SESSION,
+                "follow_session",
+                "Follow a session while it grows",
+            ))
+            .query::<query::OfSession>(),
+            follow_session,
+        )
+        .on(
+            options(SESSION, "may_follow_session", asked).answers_empty(204, "Its headers say it"),
+            preflight,
+        )
+        .on(
+            follow(get(STREAM, "follow_stream", "Follow sessions of a stream"))
+                .query::<query::OfStream>(),
+            follow_stream,
+        )
+        .on(
+            options(STREAM, "may_follow_stream", asked).answers_empty(204, "Its headers say it"),
+            preflight,
+        )
 }
 
 /// `cors` answers it.

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use schemars::JsonSchema;
+
 use crate::problem::Problem;
 use crate::problem_type;
 
@@ -27,6 +29,34 @@ pub struct Asked {
     pub cursor: Option<String>,
     from: Option<String>,
     pub types: Option<HashSet<String>>,
+}
+
+/// The parameters, for the document: [`Asked::read`] reads them.
+#[derive(JsonSchema)]
+#[schemars(rename = "FollowSession")]
+#[allow(dead_code, reason = "its members are in the document")]
+pub struct OfSession {
+    /// What the client saw last, as the `id` of an event says it.
+    cursor: Option<String>,
+    /// A seq to begin at, or `end` for what comes from now on.
+    from: Option<String>,
+    /// Event types, separated by commas.
+    types: Option<String>,
+    /// Of a signed link: when it expires.
+    expires: Option<u64>,
+    /// Of a signed link.
+    signature: Option<String>,
+}
+
+/// The same, of a stream.
+#[derive(JsonSchema)]
+#[schemars(rename = "FollowStream")]
+#[allow(dead_code, reason = "its members are in the document")]
+pub struct OfStream {
+    /// Up to 64 sessions, separated by commas; without, all of the stream.
+    session: Option<String>,
+    #[schemars(flatten)]
+    others: OfSession,
 }
 
 pub fn invalid(detail: impl Into<String>) -> Problem {

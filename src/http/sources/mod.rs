@@ -11,46 +11,69 @@ mod signature;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::Router;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use axum::routing::post;
 use deadpool_postgres::Object;
 use lanekeeper_adapters::Environment;
 use lanekeeper_core::source::{Missing, Request, Template};
 use lanekeeper_postgres::append::{AppendError, Enqueued};
 use lanekeeper_postgres::inbound::{self, NewInbound};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use self::loaded::{Loaded, Sources};
 use self::signature::Refused;
 use super::body::joined;
 use super::events::{Desk, json, trace_of};
+use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/sources/{name}";
 /// For Postgres to answer: platforms give up after 10 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(9);
 
-struct Receiving {
+/// What requests are received with.
+pub struct Receiving {
     desk: Arc<Desk>,
     sources: Sources,
 }
 
-/// The route. Secrets are looked up in `environment`.
-pub fn router(desk: Arc<Desk>, environment: Environment) -> Router {
-    let sources = Sources::new(environment);
-    Router::new()
-        .route(PATH, post(receive))
-        .method_not_allowed_fallback(not_so)
-        .with_state(Arc::new(Receiving { desk, sources }))
+impl Receiving {
+    /// Secrets are looked up in `environment`.
+    pub fn new(desk: Arc<Desk>, environment: Environment) -> Self {
+        let sources = Sources::new(environment);
+        Self { desk, sources }
+    }
 }
 
-async fn not_so() -> Problem {
-    Problem::new(problem_type::METHOD_NOT_ALLOWED, "this path takes POST")
+/// The route.
+pub(super) fn routes<S: Shared>() -> Routes<S>
+where
+    Arc<Receiving>: FromRef<S>,
+{
+    Routes::new().on(
+        post(PATH, "receive_message", "Take a platform's request as a message to an agent")
+            .details(
+                "The source's templates say what of the request becomes the message. Answered after it is committed; a \
+                 request that comes again is not appended again.",
+            )
+            .proof("Needs no access token, but the signature of the source's platform.")
+            .header("webhook-id", "Standard Webhooks: the request's name, which its signature covers.")
+            .header("webhook-timestamp", "Standard Webhooks: when it was signed.")
+            .header("webhook-signature", "Standard Webhooks: the signature.")
+            .header("x-hub-signature-256", "GitHub: the signature.")
+            .header("traceparent", "W3C Trace Context.")
+            .header("tracestate", "Beside `traceparent`.")
+            .body::<Value>()
+            .answers::<Enqueued>(201, "It was appended")
+            .answers::<Enqueued>(200, "It was there before")
+            .problems(problem_type::OF_APPENDS),
+        receive,
+    )
 }
 
 async fn receive(
@@ -121,7 +144,7 @@ impl<'a> Parts<'a> {
             let detail = format!("the body is no UTF-8 ({error}): nothing was enqueued");
             Problem::new(problem_type::INVALID, detail)
         })?;
-        let json: Option<serde_json::Value> = serde_json::from_str(text).ok();
+        let json: Option<Value> = serde_json::from_str(text).ok();
         let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
         let request = Request {
             text,

@@ -118,7 +118,8 @@ impl<'a> Change<'a> {
 }
 
 /// Where a document and its event stand, once the transaction has committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "DocumentWritten")]
 pub struct Written {
     /// The document's, from 1 and without gaps.
     pub version: i64,

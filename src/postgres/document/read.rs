@@ -36,7 +36,8 @@ pub struct Document<T> {
 }
 
 /// A document in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "ListedDocument")]
 pub struct Listed {
     pub id: String,
     pub version: i64,
@@ -47,7 +48,8 @@ pub struct Listed {
 }
 
 /// A version in a document's history.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "DocumentVersion")]
 pub struct PastVersion {
     pub version: i64,
     /// The version is a deletion.

@@ -13,7 +13,7 @@ use super::session::Stretch;
 use super::{StoreError, read};
 
 /// An exhausted event.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct DeadLetter {
     pub dead_id: i64,
     pub lane_id: i64,
@@ -64,7 +64,8 @@ impl DeadLetter {
 }
 
 /// A dead letter with the event's content.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "DeadLetterInFull")]
 pub struct Letter {
     #[serde(flatten)]
     pub about: DeadLetter,

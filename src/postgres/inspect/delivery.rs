@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
@@ -15,7 +15,7 @@ use crate::report::ReportedState;
 const LIMIT: i64 = 100_000;
 
 /// What one worker says of a subscription.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema)]
 pub struct WorkerReport {
     #[serde(skip)]
     pub subscription_id: i32,
@@ -46,7 +46,7 @@ impl WorkerReport {
 }
 
 /// The state of a subscription over all workers that live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
     /// By an operator, or because the destination answered that it is gone.
@@ -64,7 +64,9 @@ pub enum DeliveryState {
 }
 
 /// Workers by what they say of the newest version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, schemars::JsonSchema,
+)]
 pub struct WorkerCounts {
     pub delivering: usize,
     pub circuit_open: usize,
@@ -74,7 +76,7 @@ pub struct WorkerCounts {
 }
 
 /// Whether a subscription is delivered.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema)]
 pub struct Delivery {
     pub state: DeliveryState,
     /// Absent where no worker said it.

@@ -27,6 +27,25 @@ pub async fn find_stream(client: &impl GenericClient, stream: &str) -> Result<i3
     Ok(find(client, stream, "").await?.0)
 }
 
+/// The ids of those of these streams that there are.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn find_streams(
+    client: &impl GenericClient,
+    streams: &[String],
+) -> Result<Vec<i32>, StoreError> {
+    let mut ids = Vec::with_capacity(streams.len());
+    for stream in streams {
+        match find_stream(client, stream).await {
+            Ok(id) => ids.push(id),
+            Err(FindError::Store(error)) => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(ids)
+}
+
 /// The id of a session.
 ///
 /// # Errors

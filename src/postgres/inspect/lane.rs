@@ -1,14 +1,17 @@
 //! Finds lanes without reading idle ones.
 
+use std::fmt;
+use std::str::FromStr;
+
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::{StoreError, read};
 
 /// A lane as people see it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema)]
 pub struct LaneStatus {
     pub lane_id: i64,
     pub stream: String,
@@ -72,6 +75,36 @@ pub struct LanePlace {
     /// Microseconds since 1970 of the ready entry; below 0 for a parked lane.
     pub due_us: i64,
     pub position: i64,
+}
+
+/// Of what Postgres can add to 1970: the year 9999.
+const LAST_DUE_US: i64 = 253_402_300_800_000_000;
+
+/// As links and cursors carry it.
+impl fmt::Display for LanePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.due_us, self.position)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no such place in the list of lanes")]
+pub struct NoSuchPlace;
+
+impl FromStr for LanePlace {
+    type Err = NoSuchPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchPlace> {
+        let (due_us, position) = text.split_once('.').ok_or(NoSuchPlace)?;
+        let due_us: i64 = due_us.parse().map_err(|_| NoSuchPlace)?;
+        if due_us >= LAST_DUE_US {
+            return Err(NoSuchPlace);
+        }
+        Ok(Self {
+            due_us: due_us.max(-1),
+            position: position.parse().map_err(|_| NoSuchPlace)?,
+        })
+    }
 }
 
 /// Which lanes are listed.
@@ -153,4 +186,23 @@ pub async fn lanes(
         LaneStatus::from_row,
     )
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written_and_never_beyond_what_postgres_takes() {
+        let at = LanePlace {
+            due_us: 1_700_000_000_000_000,
+            position: 42,
+        };
+        assert_eq!(at.to_string().parse(), Ok(at));
+        for bad in ["", "1", "1.x", "9223372036854775807.1", "1.2.3"] {
+            assert_eq!(bad.parse::<LanePlace>(), Err(NoSuchPlace), "{bad}");
+        }
+        let earliest: LanePlace = "-9223372036854775808.1".parse().unwrap();
+        assert_eq!(earliest.due_us, -1);
+    }
 }

@@ -27,17 +27,20 @@ pub use dead_letter::{
     dead_letter_page, dead_letters, dead_letters_by_id, letters, waiting_dead_letters,
 };
 pub use delivery::{Deliveries, Delivery, DeliveryState, WorkerCounts, WorkerReport, deliveries};
-pub use find::{FindError, find_session, find_stream, find_subscription};
+pub use find::{FindError, find_session, find_stream, find_streams, find_subscription};
 pub use foreign_lock::{ForeignLock, foreign_locks};
-pub use lane::{LaneFilter, LanePlace, LaneStatus, active_lanes, lanes, lanes_of_session};
+pub use lane::{
+    LaneFilter, LanePlace, LaneStatus, NoSuchPlace, active_lanes, lanes, lanes_of_session,
+};
 pub use registry::{RegistryEntry, RegistryFilter, TurnState, registered};
 pub use search::{Place, search_message, search_session};
 pub use session::{SessionStatus, Stretch, session_page, sessions};
 pub use stalled::{Stalled, StalledState, stalled};
 pub use status::{
-    LANES_LOOKED_AT, LaneCounts, SubscriptionStatus, WorkerStatus, glance, status, workers,
+    LANES_LOOKED_AT, LaneCounts, SubscriptionStatus, WorkerStatus, glance, glance_at, status,
+    workers,
 };
-pub use subscription::{SubscriptionSummary, subscriptions};
+pub use subscription::{SubscriptionSummary, subscription_page, subscriptions};
 pub use timeline::{Excerpt, Fate, TimelineEvent, excerpt, fates, timeline};
 
 const BEGIN: &str = "

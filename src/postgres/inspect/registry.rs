@@ -29,7 +29,7 @@ impl TurnState {
 }
 
 /// A session's entry. Instants are those of the log.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct RegistryEntry {
     pub cli: Option<String>,
     pub native_session_id: String,

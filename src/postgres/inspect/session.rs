@@ -9,7 +9,7 @@ use super::registry::{RegistryEntry, seconds};
 use super::{StoreError, read};
 
 /// A session and how far it got.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct SessionStatus {
     #[serde(skip)]
     pub session_id: i64,

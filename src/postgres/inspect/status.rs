@@ -1,7 +1,7 @@
 //! The state of subscriptions and workers.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
@@ -16,7 +16,7 @@ const LANES_GLANCED_AT: i64 = 500;
 const LANES_COUNTED: i64 = 100_000;
 
 /// A subscription and its lanes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema)]
 pub struct SubscriptionStatus {
     #[serde(skip)]
     pub subscription_id: i32,
@@ -48,7 +48,7 @@ pub struct SubscriptionStatus {
 }
 
 /// Lanes by state. A paused subscription's lanes count as what they would be if it ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, schemars::JsonSchema)]
 pub struct LaneCounts {
     /// Nothing to deliver.
     pub idle: i64,
@@ -130,7 +130,7 @@ pub async fn status(
     lanes: i64,
     low_water_marks: impl Iterator<Item = (i32, Timestamp)>,
 ) -> Result<Vec<SubscriptionStatus>, StoreError> {
-    count(client, limit, lanes, LANES_COUNTED, low_water_marks).await
+    count(client, limit, lanes, LANES_COUNTED, low_water_marks, None).await
 }
 
 /// The same, from few lanes of each subscription: for a page that many people have open all day.
@@ -147,6 +147,26 @@ pub async fn glance(
         LANES_GLANCED_AT,
         LANES_GLANCED_AT,
         std::iter::empty(),
+        None,
+    )
+    .await
+}
+
+/// The same of some subscriptions.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn glance_at(
+    client: &impl GenericClient,
+    subscription_ids: &[i32],
+) -> Result<Vec<SubscriptionStatus>, StoreError> {
+    count(
+        client,
+        i64::try_from(subscription_ids.len()).unwrap_or(i64::MAX),
+        LANES_GLANCED_AT,
+        LANES_GLANCED_AT,
+        std::iter::empty(),
+        Some(subscription_ids),
     )
     .await
 }
@@ -157,14 +177,16 @@ async fn count(
     lanes: i64,
     lanes_counted: i64,
     low_water_marks: impl Iterator<Item = (i32, Timestamp)>,
+    subscription_ids: Option<&[i32]>,
 ) -> Result<Vec<SubscriptionStatus>, StoreError> {
     let (routes, low_water_marks): (Vec<i32>, Vec<Timestamp>) = low_water_marks.unzip();
-    let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
         (&lanes, Type::INT8),
         (&limit, Type::INT8),
         (&lanes_counted, Type::INT8),
         (&routes, Type::INT4_ARRAY),
         (&low_water_marks, Type::TIMESTAMPTZ_ARRAY),
+        (&subscription_ids, Type::INT4_ARRAY),
     ];
     let statement = include_str!("../sql/status.sql");
     read(
@@ -178,7 +200,7 @@ async fn count(
 }
 
 /// A worker process.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema)]
 pub struct WorkerStatus {
     pub worker_id: i64,
     pub host: String,

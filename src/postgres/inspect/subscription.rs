@@ -50,12 +50,29 @@ pub async fn subscriptions(
     client: &impl GenericClient,
     limit: i64,
 ) -> Result<Vec<SubscriptionSummary>, StoreError> {
+    subscription_page(client, None, None, limit).await
+}
+
+/// The first `limit` subscriptions of these streams (`None`: of all) behind a name.
+///
+/// # Errors
+/// Where they cannot be read.
+pub async fn subscription_page(
+    client: &impl GenericClient,
+    stream_ids: Option<&[i32]>,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<SubscriptionSummary>, StoreError> {
     let statement = include_str!("../sql/subscription_summary.sql");
     read(
         client,
         "listing subscriptions",
         statement,
-        &[(&limit, Type::INT8)],
+        &[
+            (&limit, Type::INT8),
+            (&after, Type::TEXT),
+            (&stream_ids, Type::INT4_ARRAY),
+        ],
         SubscriptionSummary::from_row,
     )
     .await

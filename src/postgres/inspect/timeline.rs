@@ -1,6 +1,7 @@
 //! A session's events as a timeline, with what became of each at every destination.
 
 use jiff::Timestamp;
+use serde::Serialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
@@ -8,7 +9,7 @@ use uuid::Uuid;
 use super::{StoreError, read};
 
 /// An event without its payload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct TimelineEvent {
     pub seq: i64,
     pub message_id: Uuid,
@@ -57,8 +58,9 @@ pub async fn timeline(
 }
 
 /// What became of an event at one lane: a row of the view `lanekeeper.message`, which says what the states mean.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct Fate {
+    #[serde(skip)]
     pub seq: i64,
     pub lane_id: i64,
     pub state: String,

@@ -5,7 +5,7 @@
 -- lane_by_subscription, dead_unresolved. Rows: at most $2. Lanes are counted up to $3 per subscription, and dead letters
 -- up to 10 * $1 of all subscriptions together: one without any must not read all those of another.
 -- $4, $5: routes, and their low-water marks, below which no ready entry is: without them a scan would step over all dead
--- entries that a snapshot keeps.
+-- entries that a snapshot keeps. $6: these subscriptions; NULL for all.
 WITH held AS MATERIALIZED (
     SELECT h.lane_id, l.subscription_id
     FROM lanekeeper.held_lane AS h JOIN lanekeeper.lane AS l ON l.lane_id = h.lane_id
@@ -88,5 +88,5 @@ CROSS JOIN LATERAL (
     SELECT least(coalesce((SELECT d.dead_letters FROM dead AS d WHERE d.subscription_id = s.subscription_id), 0), $1) AS dead_letters
 ) AS d
 LEFT JOIN lanekeeper.message_count AS c ON c.subscription_id = s.subscription_id
-WHERE s.removed_at IS NULL
+WHERE s.removed_at IS NULL AND ($6::int[] IS NULL OR s.subscription_id = ANY ($6))
 ORDER BY s.name LIMIT $2

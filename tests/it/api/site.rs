@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 
+use super::contract::assert_documented;
 use crate::command::run;
 use crate::process::plant::Plant;
 use crate::support::WorkerProcess;
@@ -79,12 +80,19 @@ impl Answer {
             let value = response.headers().get(name)?;
             Some(value.to_str().unwrap().to_owned())
         };
+        let status = response.status().as_u16();
+        let retry_after = header("retry-after").map(|after| after.parse().unwrap());
+        let challenge = header("www-authenticate");
+        let kind = header("content-type").unwrap_or_default();
+        let path = response.url().path().to_owned();
+        let body = response.bytes().await.unwrap();
+        assert_documented(&path, status, &kind, &body);
         Self {
-            status: response.status().as_u16(),
-            retry_after: header("retry-after").map(|after| after.parse().unwrap()),
-            challenge: header("www-authenticate"),
-            kind: header("content-type").unwrap_or_default(),
-            body: serde_json::from_slice(&response.bytes().await.unwrap()).unwrap(),
+            status,
+            retry_after,
+            challenge,
+            kind,
+            body: serde_json::from_slice(&body).unwrap(),
         }
     }
 

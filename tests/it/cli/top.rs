@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use super::{append, block, lane, run, run_json, subscribed};
+use crate::api::site::Site;
 use crate::support::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -15,11 +16,10 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open(url: &str, program: &[&str]) -> Self {
+    fn open(variables: &[(&str, &str)], program: &[&str]) -> Self {
         let terminal = Self {
             folder: tempfile::tempdir().unwrap(),
         };
-        let url = format!("DATABASE_URL={url}");
         let mut arguments = vec![
             "-f",
             "/dev/null",
@@ -30,7 +30,14 @@ impl Terminal {
             "-y",
             "24",
         ];
-        arguments.extend(["-e", &url, "--"]);
+        let variables: Vec<String> = variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        for variable in &variables {
+            arguments.extend(["-e", variable]);
+        }
+        arguments.push("--");
         arguments.extend(program);
         let output = terminal.tmux(&arguments);
         assert!(output.status.success(), "{output:?}");
@@ -85,7 +92,10 @@ async fn an_operator_finds_a_blocked_lane_follows_its_session_and_skips_its_head
     append(&db, "s", 3).await;
     let id = lane(&db, "s", "audit").await;
     block(&db, id).await;
-    let terminal = Terminal::open(db.url(), &[env!("CARGO_BIN_EXE_lanekeeper"), "top"]);
+    let terminal = Terminal::open(
+        &[("DATABASE_URL", db.url())],
+        &[env!("CARGO_BIN_EXE_lanekeeper"), "top"],
+    );
     terminal
         .shows(&["audit", "blocked", "1 blocked", "q leave"])
         .await;
@@ -116,6 +126,34 @@ async fn an_operator_finds_a_blocked_lane_follows_its_session_and_skips_its_head
         !terminal.tmux(&["has-session"]).status.success()
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_access_token_it_shows_and_does_the_same_without_a_database() {
+    let site = Site::open(&[]).await;
+    site.plant.receiver.set_broken(true);
+    site.plant.enqueue("s", 1, 3).await;
+    let scopes = ["--scope", "read", "--scope", "operate"];
+    let token = site.token(&[&["console"], &scopes[..]].concat()).await;
+    let url = site.worker.http();
+    let variables = [("LANEKEEPER_URL", &*url), ("LANEKEEPER_TOKEN", &token)];
+    let terminal = Terminal::open(&variables, &[env!("CARGO_BIN_EXE_lanekeeper"), "top"]);
+    terminal.shows(&["out", "blocked", "q leave"]).await;
+    terminal.press("Enter");
+    terminal.shows(&["SEQ", "step", "esc back"]).await;
+    terminal.press("Escape");
+    terminal.press("s");
+    terminal
+        .shows(&["skip seq 1 of lane", "Do it? y / n"])
+        .await;
+    terminal.press("y");
+    terminal.shows(&["skip; it is"]).await;
+    terminal.press("2");
+    terminal.shows(&["OLDEST"]).await;
+    terminal.press("q");
+    let skipped = "SELECT count(*) FROM lanekeeper.operation WHERE action = 'skip' AND seq = 1
+                   AND reason = 'from lanekeeper top (by console, HTTP API)'";
+    assert_eq!(site.plant.count(skipped).await, 1);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod commands;
 mod errors;
+mod http;
 mod metrics;
 mod settings;
 mod sql;

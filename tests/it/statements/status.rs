@@ -24,6 +24,7 @@ async fn pages_read(bed: &Bed, floors: &[(i32, Timestamp)]) -> i64 {
                 (&1_000_i64, Type::INT8),
                 (&routes, Type::INT4_ARRAY),
                 (&floors, Type::TIMESTAMPTZ_ARRAY),
+                (&None::<Vec<i32>>, Type::INT4_ARRAY),
             ],
         )
         .await

@@ -1,48 +1,29 @@
-//! One destination in the list: what workers report about it, and what Redis stores.
+//! Destinations that fail: what workers report about each, and what Redis stores.
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use lanekeeper_limit::CircuitView;
 use lanekeeper_postgres::inspect::Delivery;
 use lanekeeper_postgres::report::ReportedState;
 use serde::Serialize;
 
-use crate::delivery;
-use crate::output;
-
+/// A destination with failures of late.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) destination: String,
+pub struct Row {
+    pub destination: String,
     /// open | failing
-    state: &'static str,
-    open_s: Option<f64>,
+    pub state: &'static str,
+    pub open_s: Option<f64>,
     /// Known where workers share their circuits over Redis.
-    next_probe_s: Option<f64>,
+    pub next_probe_s: Option<f64>,
     /// Those that wait for it, by the workers' reports.
-    subscriptions: Vec<String>,
-    reason: Option<String>,
-}
-
-impl Row {
-    pub(super) fn cells(&self) -> [String; 6] {
-        [
-            self.destination.clone(),
-            self.state.to_owned(),
-            output::or_dash(self.open_s.map(output::age)),
-            output::or_dash(self.next_probe_s.map(output::age)),
-            match self.subscriptions.is_empty() {
-                true => "-".to_owned(),
-                false => self.subscriptions.join(","),
-            },
-            output::or_dash(self.reason.as_ref().map(|it| output::short(it, 200))),
-        ]
-    }
+    pub subscriptions: Vec<String>,
+    pub reason: Option<String>,
 }
 
 /// The open circuits among what workers say of the subscriptions: destination, name, delivery.
-pub(super) fn of_reports<'a>(
-    deliveries: impl Iterator<Item = (String, &'a str, Delivery)>,
-) -> Vec<Row> {
+pub fn of_reports<'a>(deliveries: impl Iterator<Item = (String, &'a str, Delivery)>) -> Vec<Row> {
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     for (destination, subscription, delivery) in deliveries {
         let open = || {
@@ -60,7 +41,10 @@ pub(super) fn of_reports<'a>(
             subscriptions: Vec::new(),
             reason: None,
         });
-        let open_s = delivery::seconds_since(since).max(0.0);
+        let open_s = Timestamp::now()
+            .duration_since(since)
+            .as_secs_f64()
+            .max(0.0);
         row.open_s = Some(row.open_s.map_or(open_s, |longest| longest.max(open_s)));
         row.subscriptions.push(subscription.to_owned());
         let reason = open().find_map(|it| it.reason.clone());
@@ -70,7 +54,7 @@ pub(super) fn of_reports<'a>(
 }
 
 /// What Redis knows, with what workers say of the same destinations, and then of others.
-pub(super) fn merge(shared: &[CircuitView], reported: Vec<Row>) -> Vec<Row> {
+pub fn merge(shared: &[CircuitView], reported: Vec<Row>) -> Vec<Row> {
     let mut rows: BTreeMap<String, Row> = reported
         .into_iter()
         .map(|row| (row.destination.clone(), row))
@@ -100,7 +84,6 @@ pub(super) fn merge(shared: &[CircuitView], reported: Vec<Row>) -> Vec<Row> {
 mod tests {
     use std::time::Duration;
 
-    use jiff::Timestamp;
     use lanekeeper_postgres::inspect::WorkerReport;
 
     use super::*;
