@@ -20,13 +20,19 @@ DECLARE
     v_session bigint;
     v_first   bigint;
 BEGIN
-    SELECT s.subscription_id, s.stream_id, s.events, t.name AS stream INTO v_of
+    SELECT s.subscription_id, s.stream_id, s.events, s.adapter, t.name AS stream INTO v_of
     FROM lanekeeper.subscription AS s JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
     WHERE s.name = p_subscription AND s.removed_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
             MESSAGE = format('there is no subscription %L: nothing is replayed', left(p_subscription, 200)),
             HINT = 'List them with `lanekeeper subscription list`.';
+    END IF;
+    IF v_of.adapter = 'projection' THEN
+        RAISE EXCEPTION USING ERRCODE = 'LK006',
+            MESSAGE = format('subscription %L is a projection, which would count its events twice: nothing is replayed',
+                             left(p_subscription, 200)),
+            HINT = 'Rebuild it with `lanekeeper projection rebuild`.';
     END IF;
     IF (p_from_seq IS NOT NULL OR p_to_seq IS NOT NULL) AND NOT v_one THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',

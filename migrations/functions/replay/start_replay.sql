@@ -32,18 +32,13 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = 'there are 100 replays that have not ended: nothing was started',
             HINT = 'List them with `lanekeeper replay list`; cancel those that nobody needs.';
     END IF;
-    IF EXISTS (SELECT FROM lanekeeper.subscription AS s WHERE s.name = p_subscription AND s.adapter = 'projection') THEN
-        RAISE EXCEPTION USING ERRCODE = 'LK006',
-            MESSAGE = format('subscription %L is a projection, which would count its events twice: nothing was started', left(p_subscription, 200)),
-            HINT = 'Rebuild it with `lanekeeper projection rebuild`.';
-    END IF;
     INSERT INTO lanekeeper.replay (subscription_id, sessions, from_seq, to_seq, from_at, to_at, rate, interval_us,
                                    concurrency, reason, started_by)
     SELECT s.subscription_id, p_sessions, p_from_seq, p_to_seq, p_from_at, p_to_at, p_rate, p_interval_us, p_concurrency,
            p_reason, p_started_by
     FROM lanekeeper.subscription AS s WHERE s.name = p_subscription AND s.removed_at IS NULL
     RETURNING replay_id, subscription_id INTO v_replay, v_subscription;
-    -- An unknown subscription is refused here.
+    -- An unknown subscription is refused here, and a projection.
     WITH found AS MATERIALIZED (
         SELECT r.lane_id, r.from_seq, r.from_day, r.to_seq, r.events, r.bytes
         FROM lanekeeper.replay_ranges(p_subscription, p_sessions, p_from_seq, p_to_seq, p_from_at, p_to_at) AS r

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::bed::{Bed, COUNT, LIMIT};
-use crate::command::command;
+use crate::command::{command, run};
 use crate::support::wait_until;
 
 const SHADOWS: &str = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'lanekeeper_rebuild_%'";
@@ -41,6 +41,43 @@ async fn two_rebuilds_are_equal_row_for_row_and_tell_what_was_told_live() {
     bed.enqueue(4, 1).await;
     bed.drained().await;
     bed.assert_exact(4, 151).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_of_a_projection_is_refused_and_counts_nothing_twice() {
+    let bed = Bed::new(COUNT).await;
+    let worker = bed.worker().await;
+    bed.enqueue(2, 10).await;
+    bed.drained().await;
+    let url = [("DATABASE_URL", bed.db.url())];
+    for more in [&[][..], &["--dry-run"]] {
+        let args = [&["replay", "start", "totals", "--all"], more].concat();
+        let ran = run(&args, &url, "").await;
+        assert_ne!(ran.code, Some(0), "{}", ran.stdout);
+        let says = &ran.stderr;
+        assert!(says.contains("'totals' is a projection"), "{says}");
+        assert!(says.contains("lanekeeper projection rebuild"), "{says}");
+    }
+    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.replay").await, 0);
+    bed.enqueue(2, 1).await;
+    bed.drained().await;
+    bed.assert_exact(2, 11).await;
+    // The name is free for another subscription once it is removed.
+    let hook =
+        "[subscription.totals]\nstream = \"runs\"\nadapter = \"stdout\"\nstart = \"earliest\"";
+    let removed = run(&["apply", "-f", "-", "--prune"], &url, "").await;
+    assert_eq!(removed.code, Some(0), "{}", removed.stderr);
+    let applied = run(&["apply", "-f", "-"], &url, hook).await;
+    assert_eq!(applied.code, Some(0), "{}", applied.stderr);
+    bed.drained().await;
+    let ran = run(
+        &["replay", "start", "totals", "--all", "--dry-run"],
+        &url,
+        "",
+    )
+    .await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     worker.stop().await;
 }
 
