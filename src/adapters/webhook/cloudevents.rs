@@ -109,13 +109,13 @@ impl<'a> Outgoing<'a> {
             .attributes
             .get("datacontenttype")
             .and_then(Value::as_str);
-        if self.is_base64 || !is_json(content_type) {
-            if let Ok(Value::String(text)) = serde_json::from_str(self.payload) {
-                return match self.is_base64.then(|| STANDARD.decode(&text)) {
-                    Some(Ok(bytes)) => bytes,
-                    _ => text.into_bytes(),
-                };
-            }
+        if (self.is_base64 || !is_json(content_type))
+            && let Ok(Value::String(text)) = serde_json::from_str(self.payload)
+        {
+            return match self.is_base64.then(|| STANDARD.decode(&text)) {
+                Some(Ok(bytes)) => bytes,
+                _ => text.into_bytes(),
+            };
         }
         self.payload.as_bytes().to_vec()
     }

@@ -94,8 +94,7 @@ async fn of_two_producers_that_expect_the_same_seq_the_second_waits_and_learns_w
     let db = TestDb::new().await;
     let (mut first, second, watch) = (db.connect().await, db.connect().await, db.connect().await);
     let mut second = second;
-    let mut expected = 1;
-    for commits in [false, true] {
+    for (expected, commits) in [(1, false), (2, true)] {
         let open = first.transaction().await.unwrap();
         assert_eq!(append(&open, expected, None).await.unwrap().seq, expected);
         let waiting = tokio::spawn(async move {
@@ -120,7 +119,6 @@ async fn of_two_producers_that_expect_the_same_seq_the_second_waits_and_learns_w
         } else {
             assert_eq!(appended.unwrap().seq, expected);
         }
-        expected += 1;
     }
 }
 

@@ -53,7 +53,7 @@ async fn a_replay_goes_on_when_its_worker_is_killed_and_leaves_nothing_out() {
     let mut repeats = 0;
     for session in 1..=SESSIONS {
         let name = format!("s{session}");
-        let arrivals = seen.arrivals.iter().filter(|one| one.session == name);
+        let mut arrivals = seen.arrivals.iter().filter(|one| one.session == name);
         let again: Vec<i64> = arrivals
             .clone()
             .filter(|one| one.replayed)
@@ -67,7 +67,7 @@ async fn a_replay_goes_on_when_its_worker_is_killed_and_leaves_nothing_out() {
             next = seq + 1;
         }
         assert_eq!(next, EVENTS + 1, "{name}");
-        let last = arrivals.last().unwrap();
+        let last = arrivals.next_back().unwrap();
         assert_eq!((last.seq, last.replayed), (EVENTS + 1, false), "{name}");
     }
     println!("{repeats} of {} were repeated", SESSIONS * EVENTS);

@@ -81,9 +81,11 @@ async fn an_answer_that_is_none_is_a_failure_and_bounded() {
     retry_error(deliver(&*adapter(&server, &completed()), &event("s", 1, "1")).await);
 }
 
+type Case = (&'static str, fn(&Request) -> Reply);
+
 #[tokio::test]
 async fn a_refusal_is_final_and_redirects_lead_nowhere() {
-    let cases: [(&str, fn(&Request) -> Reply); 4] = [
+    let cases: [Case; 4] = [
         ("-32602", |request| {
             rpc(
                 request,
