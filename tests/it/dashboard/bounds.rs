@@ -92,7 +92,7 @@ async fn costs(client: &mut Client) -> Vec<(&'static str, i64)> {
             costs.push(($name, cost));
         };
     }
-    cost!("status", 100_i64 => INT8, limit => INT8, 100_i64 => INT8, empty.0 => INT4_ARRAY, empty.1 => TIMESTAMPTZ_ARRAY);
+    cost!("status", 100_i64 => INT8, limit => INT8, 100_i64 => INT8, empty.0 => INT4_ARRAY, empty.1 => TIMESTAMPTZ_ARRAY, all => INT4_ARRAY);
     cost!("lane_active", all => INT4_ARRAY, true => BOOL, limit => INT8, none => INT8, none => INT8);
     cost!("dead_letter_page", rare => INT4_ARRAY, none => INT8, false => BOOL, none => INT8, text => TEXT, few => INT8, limit => INT8);
     cost!("session_page", rare => INT4_ARRAY, none => INT8, few => INT8, limit => INT8);
