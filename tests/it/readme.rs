@@ -222,10 +222,14 @@ fn the_table_of_a_subscriptions_keys_is_complete() {
         .map(|key| key.trim_matches('`'))
         .collect();
     let mut known = BTreeSet::new();
-    for adapter in lanekeeper_adapters::NAMES {
+    // Agents have other keys over another protocol.
+    let protocols = [("agent", "protocol = \"a2a\"")];
+    let adapters = lanekeeper_adapters::NAMES.iter().map(|name| (*name, ""));
+    for (adapter, more) in adapters.chain(protocols) {
         // Like no other key, so that it is told which there are.
-        let text =
-            format!("[subscription.x]\nstream = \"runs\"\nadapter = \"{adapter}\"\nq_9_q = 1");
+        let text = format!(
+            "[subscription.x]\nstream = \"runs\"\nadapter = \"{adapter}\"\n{more}\nq_9_q = 1"
+        );
         let refusal = SubscriptionFile::parse(&text, "x.toml").unwrap_err();
         let refusal = refusal.to_string();
         let (_, keys) = refusal.split_once("known are ").expect(&refusal);

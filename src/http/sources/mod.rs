@@ -71,7 +71,8 @@ where
             .body::<Value>()
             .answers::<Enqueued>(201, "It was appended")
             .answers::<Enqueued>(200, "It was there before")
-            .problems(problem_type::OF_APPENDS),
+            .problems(problem_type::OF_APPENDS)
+            .problems(&[problem_type::FORBIDDEN]),
         receive,
     )
 }
