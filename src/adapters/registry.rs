@@ -30,6 +30,7 @@ pub const NAMES: &[&str] = &[
     "discord",
     "exec",
     "projection",
+    "redis_pubsub",
     "redis_stream",
     "slack",
     "stdout",
