@@ -102,6 +102,7 @@ fn labels() -> BTreeSet<String> {
         key::REASON,
         key::DUPLICATE,
         key::CONNECTION_STATE,
+        key::REPLAY,
     ]
     .map(|key| key.replace('.', "_"))
     .into()
