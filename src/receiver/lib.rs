@@ -15,7 +15,7 @@
 //!         let handled = receiver.handle(client, &messages, async |transaction, message| {
 //!             let charge = "INSERT INTO charge (job, data) VALUES ($1, $2)";
 //!             transaction.execute(charge, &[&message.session, &message.data]).await?;
-//!             Ok(())
+//!             Ok::<(), tokio_postgres::Error>(())
 //!         });
 //!         handled.await
 //!     }

@@ -177,6 +177,7 @@ impl Follower {
             return None;
         }
         if !self.greeted {
+            self.pass_over().await;
             self.greeted = true;
             let id = self.cursor();
             let mut messages = vec![Message::Heartbeat { id: id.clone() }];
@@ -221,6 +222,23 @@ impl Follower {
             {
                 self.heartbeat_at = Instant::now() + self.live.heartbeat;
                 return Some(vec![Message::Heartbeat { id: self.cursor() }]);
+            }
+        }
+    }
+
+    /// Passes over what is there, before the client is told that it follows from now on: what is appended after the greeting
+    /// is new to it.
+    async fn pass_over(&mut self) {
+        while let Some(after) = self.scanning
+            && matches!(self.follows, Follows::Stream { from_now: true, .. })
+            && self.inbox.ended().is_none()
+        {
+            if let Err(error) = self.scan(after).await {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a live follower waits: what is there cannot be read for a moment"
+                );
+                sleep(AGAIN).await;
             }
         }
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder};
 use tokio_postgres::Client;
 
-use super::client::Follower;
+use super::client::{Follower, LIMIT};
 use super::session::append;
 use crate::api::site::{Answer, Site};
-use crate::support::connect;
+use crate::support::{connect, wait_until};
 
 fn live(site: &Site, id: &str) -> RequestBuilder {
     let path = "/v1/streams/runs/live";
@@ -74,6 +74,12 @@ async fn transactions_that_commit_in_reverse_order_or_stay_open_are_not_skipped_
     append(&site, "r1", "step", 1).await;
     let mut follower = Follower::open(live(&site, "")).await;
     follower.greeted().await;
+    // What transactions append that began before is found when all of them are over, and one stays open here.
+    let registered = "SELECT count(*) FROM lanekeeper.stream WHERE followed AND name = 'runs'";
+    wait_until(LIMIT, "the worker has registered", async || {
+        site.plant.count(registered).await == 1
+    })
+    .await;
     let first = open_transaction(&site, "late").await;
     let second = open_transaction(&site, "early").await;
     let stays = open_transaction(&site, "open").await;
@@ -168,6 +174,25 @@ async fn a_streams_cursor_that_is_none_or_ahead_is_refused_and_an_old_one_is_tol
     assert_eq!(got.name, "resync_required");
     assert!(got.data["first_day"].is_string(), "{got:?}");
     of(&mut follower, "r1", 1).await;
+}
+
+/// Else what is appended between the greeting and the first look would be taken for what was there before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_is_not_greeted_before_what_is_there_was_passed_over() {
+    let site = Site::open(&[]).await;
+    append(&site, "r1", "step", 1).await;
+    let holding = connect(&site.plant.url).await;
+    holding
+        .batch_execute("BEGIN; LOCK TABLE lanekeeper.event")
+        .await
+        .unwrap();
+    let mut follower = Follower::open(live(&site, "")).await;
+    let greeted = tokio::time::timeout(Duration::from_millis(500), follower.greeted()).await;
+    assert!(greeted.is_err(), "the log cannot be read");
+    holding.batch_execute("COMMIT").await.unwrap();
+    follower.greeted().await;
+    append(&site, "r1", "step", 1).await;
+    of(&mut follower, "r1", 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
