@@ -41,7 +41,7 @@ fn while_producers_read_old_snapshots() {
 }
 
 #[test]
-fn while_lanes_are_marked_released_and_yielded() {
+fn while_lanes_get_in_flight_records_are_released_and_yield() {
     holds(scenarios::held_and_handed_on());
 }
 

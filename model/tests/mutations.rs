@@ -155,7 +155,7 @@ fn a_claim_that_deletes_its_token_leaves_an_event_without_one() {
 }
 
 #[test]
-fn claims_that_are_not_recorded_leave_marked_lanes_to_the_time_out() {
+fn claims_that_are_not_recorded_leave_lanes_with_in_flight_records_to_the_time_out() {
     strands(
         scenarios::killed(),
         Mutation::ClaimsAreNotRecorded,
@@ -164,7 +164,7 @@ fn claims_that_are_not_recorded_leave_marked_lanes_to_the_time_out() {
 }
 
 #[test]
-fn survivors_that_insert_no_token_leave_marked_lanes_to_the_time_out() {
+fn survivors_that_insert_no_ready_entry_leave_lanes_with_in_flight_records_to_the_time_out() {
     strands(
         scenarios::killed(),
         Mutation::NoTokenAtTakeover,
@@ -173,7 +173,8 @@ fn survivors_that_insert_no_token_leave_marked_lanes_to_the_time_out() {
 }
 
 #[test]
-fn survivors_that_forget_what_is_not_released_yet_leave_marked_lanes_to_the_time_out() {
+fn survivors_that_forget_what_is_not_released_yet_leave_lanes_with_in_flight_records_to_the_time_out()
+ {
     strands(
         scenarios::killed(),
         Mutation::TakeoverForgetsBusyLanes,
@@ -209,7 +210,7 @@ fn survivors_that_ignore_the_epoch_charge_the_servers_death() {
 }
 
 #[test]
-fn a_marked_lane_that_is_released_with_its_mark_waits_for_the_time_out() {
+fn a_lane_that_is_released_with_its_in_flight_record_waits_for_the_time_out() {
     strands(
         scenarios::held_and_handed_on(),
         Mutation::ReleaseKeepsMark,
@@ -250,7 +251,7 @@ fn a_dead_letter_that_is_requeued_under_its_lanes_holder_robs_it() {
 }
 
 #[test]
-fn a_dead_letter_that_is_requeued_without_a_token_waits_for_another_event() {
+fn a_dead_letter_that_is_requeued_without_a_ready_entry_waits_for_another_event() {
     breaks(
         scenarios::requeued(),
         Mutation::RequeueInsertsNoToken,
@@ -268,7 +269,7 @@ fn a_successor_that_does_not_wait_for_the_letters_settlement_overtakes() {
 }
 
 #[test]
-fn a_letter_that_is_dead_again_and_not_flushed_may_come_behind_its_successor() {
+fn a_dead_letter_that_fails_again_and_is_not_flushed_may_come_behind_its_successor() {
     breaks(
         scenarios::requeued_and_failed_over(),
         Mutation::OutcomesAreNotFlushed,

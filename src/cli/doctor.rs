@@ -66,11 +66,11 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
         Ok(mut client) => limited = examine(&mut client, &args, config, &mut checks).await?,
         Err(error) => checks.push(unreachable(error)),
     }
-    let survey = match config.redis.settings() {
-        Some(settings) => Some(limit::survey(&settings).await),
+    let inspection = match config.redis.settings() {
+        Some(settings) => Some(limit::inspect(&settings).await),
         None => None,
     };
-    checks.extend(redis::judge(survey, limited));
+    checks.extend(redis::judge(inspection, limited));
     checks.extend(spool::judge(spool::look(&config.spool)));
     let codex_home = transcript::codex_home(env::var_os("CODEX_HOME"), env::var_os("HOME"));
     checks.extend(codex_home.and_then(|home| agents::codex_trust(&home)));

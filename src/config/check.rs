@@ -62,7 +62,7 @@ impl Check<'_> {
                 "worker.frozen_after_ms",
                 frozen,
                 format!(
-                    "must be at least three times worker.heartbeat_ms = {}: one late beat would \
+                    "must be at least three times worker.heartbeat_ms = {}: one late heartbeat would \
                      end a healthy worker",
                     worker.heartbeat_ms
                 ),

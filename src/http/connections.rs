@@ -57,7 +57,7 @@ struct Open {
 }
 
 /// An open connection, counted until this is dropped.
-pub struct Place {
+pub struct ConnectionPermit {
     connections: Arc<Connections>,
     number: u64,
     closed: CancellationToken,
@@ -65,7 +65,7 @@ pub struct Place {
 
 /// A connection that follows live, counted until this is dropped.
 pub struct Following {
-    place: Arc<Place>,
+    permit: Arc<ConnectionPermit>,
 }
 
 /// A connection while it has a request.
@@ -95,7 +95,7 @@ impl Connections {
     }
 
     /// Admits a connection, if necessary by closing another one. `None`: all connections have requests.
-    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
         let mut state = self.state();
         if state.open.len() - state.followers >= self.most {
             let victim = state.victim()?;
@@ -113,7 +113,7 @@ impl Connections {
             closed: closed.clone(),
         };
         state.open.insert(number, open);
-        Some(Place {
+        Some(ConnectionPermit {
             connections: Arc::clone(self),
             number,
             closed,
@@ -163,7 +163,7 @@ impl State {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Resolves when the connection has to be closed.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
@@ -181,7 +181,7 @@ impl Place {
         // It is no request of the API any more.
         state.requests -= 1;
         Some(Following {
-            place: Arc::clone(self),
+            permit: Arc::clone(self),
         })
     }
 
@@ -207,7 +207,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.connections.state().open.remove(&self.number);
     }
@@ -215,10 +215,10 @@ impl Drop for Place {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        let mut state = self.place.connections.state();
+        let mut state = self.permit.connections.state();
         state.followers -= 1;
         // A long poll is over, and its answer is written like any other.
-        let open = state.open.get_mut(&self.place.number);
+        let open = state.open.get_mut(&self.permit.number);
         if let Some(open) = open.filter(|open| open.has_request) {
             open.follows = false;
             state.requests += 1;
@@ -247,8 +247,8 @@ mod tests {
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-    fn is_closed(place: &Place) -> bool {
-        place.closed.is_cancelled()
+    fn is_closed(permit: &ConnectionPermit) -> bool {
+        permit.closed.is_cancelled()
     }
 
     #[test]
@@ -274,21 +274,25 @@ mod tests {
     #[test]
     fn a_connection_with_a_request_stays_and_the_last_places_are_not_for_the_api() {
         let connections = Connections::new(RESERVED + 2, 1);
-        let places: Vec<_> = (0..RESERVED + 2)
+        let permits: Vec<_> = (0..RESERVED + 2)
             .map(|_| connections.enter(CLIENT).unwrap())
             .collect();
         let mut busy = vec![
-            places[0].begin(true).unwrap(),
-            places[1].begin(true).unwrap(),
+            permits[0].begin(true).unwrap(),
+            permits[1].begin(true).unwrap(),
         ];
-        assert_eq!(places[2].begin(true).err(), Some(Turned::Full));
-        busy.extend(places[2..].iter().map(|place| place.begin(false).unwrap()));
+        assert_eq!(permits[2].begin(true).err(), Some(Turned::Full));
+        busy.extend(
+            permits[2..]
+                .iter()
+                .map(|permit| permit.begin(false).unwrap()),
+        );
         assert!(connections.enter(OTHER).is_none());
         drop(busy.pop());
         assert!(connections.enter(OTHER).is_some());
-        assert!(is_closed(places.last().unwrap()));
+        assert!(is_closed(permits.last().unwrap()));
         drop(busy);
-        assert!(places[0].begin(true).is_ok());
+        assert!(permits[0].begin(true).is_ok());
     }
 
     #[test]
@@ -326,10 +330,10 @@ mod tests {
     #[test]
     fn a_long_poll_that_is_over_is_answered_as_a_request_and_its_connection_waits_then() {
         let connections = Connections::new(RESERVED + 1, 1);
-        let place = Arc::new(connections.enter(CLIENT).unwrap());
+        let permit = Arc::new(connections.enter(CLIENT).unwrap());
         for _ in 0..2 {
-            let busy = place.begin(true).unwrap();
-            let following = place.follow().unwrap();
+            let busy = permit.begin(true).unwrap();
+            let following = permit.follow().unwrap();
             assert_eq!(connections.state().requests, 0);
             drop(following);
             assert_eq!(connections.state().requests, 1);

@@ -35,9 +35,9 @@ use super::access::{Access, Peer};
 use super::body::Item;
 use super::cloudevents::{Event as CloudEvent, Mode};
 use super::openapi::operation;
-use super::places::{Place, Places, Room};
 use super::problem::Problem;
 use super::problem_type;
+use super::request_limits::{RequestLimits, RequestPermit, Room};
 use super::routes::{Routes, Shared};
 use crate::config::HttpConfig;
 
@@ -72,7 +72,7 @@ pub struct Desk {
     /// Requests that may wait at once for what they sent to be handled.
     pub(crate) waiting: Semaphore,
     tracing: Tracing,
-    places: Places,
+    limits: RequestLimits,
     /// For a request's body to arrive.
     body_within: Duration,
 }
@@ -93,7 +93,7 @@ impl Desk {
             access,
             appender: Appender::new(pool.clone(), database),
             pool,
-            places: Places::new(config),
+            limits: RequestLimits::new(config),
             body_within: config.read_timeout(),
         }
     }
@@ -102,8 +102,8 @@ impl Desk {
     ///
     /// # Errors
     /// As many requests as the server takes are under way.
-    pub fn request(&self) -> Result<Place, Problem> {
-        self.places.request()
+    pub fn request(&self) -> Result<RequestPermit, Problem> {
+        self.limits.request()
     }
 
     /// The body of an append, with the memory that it takes.
@@ -112,8 +112,8 @@ impl Desk {
         token_id: Option<i64>,
         body: axum::body::Body,
     ) -> Result<HeldBody, Problem> {
-        let mut room = self.places.body(token_id)?;
-        let reading = read_body(body, &mut room, self.places.max_body_bytes());
+        let mut room = self.limits.body(token_id)?;
+        let reading = read_body(body, &mut room, self.limits.max_body_bytes());
         let bytes = in_time(self.body_within, reading).await?;
         Ok(HeldBody { bytes, room })
     }
@@ -127,8 +127,8 @@ impl Desk {
         body: axum::body::Body,
     ) -> Result<HeldBody, Problem> {
         // Ids of tokens are above zero.
-        let mut room = self.places.body(Some(-i64::from(source_id)))?;
-        let most = most.min(self.places.max_body_bytes());
+        let mut room = self.limits.body(Some(-i64::from(source_id)))?;
+        let most = most.min(self.limits.max_body_bytes());
         let reading = read_body(body, &mut room, most);
         let bytes = in_time(self.body_within, reading)
             .await
@@ -155,7 +155,7 @@ impl Desk {
         token_id: Option<i64>,
         body: axum::body::Body,
     ) -> Result<Vec<u8>, Problem> {
-        let mut room = self.places.body(token_id)?;
+        let mut room = self.limits.body(token_id)?;
         let reading = read_body(body, &mut room, SMALL_BODY);
         in_time(self.body_within, reading).await
     }
@@ -274,7 +274,7 @@ async fn append(
     let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls an event by name is no other's.
     let producer = grant.map(|grant| format!("token {}", grant.name));
-    let place = desk.places.request()?;
+    let place = desk.limits.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let to = Arc::clone(&desk);
     let appending = tokio::spawn(async move {
@@ -420,7 +420,7 @@ async fn read_events(
         .access
         .judge_session(&headers, peer, Scope::Read, &stream, &session);
     judged.await?;
-    let _place = desk.places.request()?;
+    let _place = desk.limits.request()?;
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
     let reading = async {
         let session_id = inspect::find_session(&**client, &stream, &session).await?;

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::Peer;
 use super::answer::Answer;
-use super::connections::{Connections, Place};
+use super::connections::{ConnectionPermit, Connections};
 use super::problem::{Code, Problem};
 use super::socket::Socket;
 use crate::config::HttpConfig;
@@ -86,10 +86,10 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Dropped where there is no place: the client sees that it is closed.
+                // Dropped where all connections are taken: the client sees that it is closed.
                 match service.connections.enter(peer.ip()) {
-                    Some(place) => {
-                        under_way.spawn(Arc::clone(&service).connection(stream, peer, place));
+                    Some(permit) => {
+                        under_way.spawn(Arc::clone(&service).connection(stream, peer, permit));
                     }
                     None => service.serving.closed(Closed::NoPlace),
                 }
@@ -112,11 +112,16 @@ pub async fn serve(
 }
 
 impl Service {
-    async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place) {
-        let place = Arc::new(place);
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        permit: ConnectionPermit,
+    ) {
+        let permit = Arc::new(permit);
         let answering = service_fn(|request| {
-            let (service, place) = (Arc::clone(&self), Arc::clone(&place));
-            async move { Ok::<_, Infallible>(service.answer(request, Peer(peer), &place).await) }
+            let (service, permit) = (Arc::clone(&self), Arc::clone(&permit));
+            async move { Ok::<_, Infallible>(service.answer(request, Peer(peer), &permit).await) }
         });
         let socket = TokioIo::new(Socket::new(stream, self.read_within));
         let mut connection = pin!(
@@ -129,7 +134,7 @@ impl Service {
         );
         let served = tokio::select! {
             served = connection.as_mut() => served,
-            () = place.closed() => {
+            () = permit.closed() => {
                 if !self.ended.is_cancelled() {
                     self.serving.closed(Closed::GaveWay);
                 }
@@ -139,7 +144,7 @@ impl Service {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     served = connection.as_mut() => served,
-                    () = place.closed() => return,
+                    () = permit.closed() => return,
                 }
             }
         };
@@ -157,14 +162,14 @@ impl Service {
         &self,
         mut request: Request<Incoming>,
         peer: Peer,
-        place: &Arc<Place>,
+        permit: &Arc<ConnectionPermit>,
     ) -> Response<Body> {
         request.extensions_mut().insert(peer);
-        request.extensions_mut().insert(Arc::clone(place));
+        request.extensions_mut().insert(Arc::clone(permit));
         let mut measured = self.serving.begin(request.method().as_str());
         let is_api = !PROBES.contains(&request.uri().path());
         // Full, or it had to give way as the request came.
-        let Ok(busy) = place.begin(is_api) else {
+        let Ok(busy) = permit.begin(is_api) else {
             let answer = last(Problem::busy());
             self.count_refusal(&answer);
             measured.answered(answer.status().as_u16(), None);

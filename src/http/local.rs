@@ -73,8 +73,8 @@ mod tests {
             ("[::ffff:10.0.0.1]:4000", false),
             ("[fe80::1]:4000", false),
         ] {
-            let told = is_of_this_machine(peer.parse().unwrap(), &headers);
-            assert_eq!(told, is_local, "{peer}");
+            let found = is_of_this_machine(peer.parse().unwrap(), &headers);
+            assert_eq!(found, is_local, "{peer}");
         }
     }
 

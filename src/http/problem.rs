@@ -24,7 +24,7 @@ pub struct Problem {
     of: ProblemType,
     detail: String,
     hint: Option<String>,
-    told: Told,
+    header: ExtraHeader,
     taken: Option<Box<Taken>>,
 }
 
@@ -38,8 +38,8 @@ struct Taken {
 
 /// The header that goes with a problem.
 #[derive(Debug)]
-enum Told {
-    Nothing,
+enum ExtraHeader {
+    None,
     /// `WWW-Authenticate`: the request needs a token.
     Challenge,
     RetryAfter {
@@ -79,7 +79,7 @@ impl Problem {
             of,
             detail: detail.into(),
             hint: None,
-            told: Told::Nothing,
+            header: ExtraHeader::None,
             taken: None,
         }
     }
@@ -135,7 +135,7 @@ impl Problem {
     /// The request has no token, or one that is not valid.
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self {
-            told: Told::Challenge,
+            header: ExtraHeader::Challenge,
             ..Self::new(of::UNAUTHORIZED, detail)
         }
     }
@@ -143,7 +143,7 @@ impl Problem {
     /// Refused for now.
     pub fn later(of: ProblemType, detail: impl Into<String>, after_s: u64) -> Self {
         Self {
-            told: Told::RetryAfter {
+            header: ExtraHeader::RetryAfter {
                 seconds: after_s.max(RETRY_AFTER_S),
             },
             ..Self::new(of, detail)
@@ -239,7 +239,7 @@ impl Problem {
                 let detail = refusal.message.clone();
                 return Self {
                     hint: refusal.hint.clone(),
-                    told: Told::Version(*version),
+                    header: ExtraHeader::Version(*version),
                     ..Self::new(of::VERSION_CONFLICT, detail)
                 };
             }
@@ -312,7 +312,7 @@ impl Problem {
             AppendError::SeqConflict(conflict) => {
                 return Self {
                     hint: advice,
-                    told: Told::Seq(conflict.seq),
+                    header: ExtraHeader::Seq(conflict.seq),
                     ..Self::new(of::SEQ_CONFLICT, error.to_string())
                 };
             }
@@ -362,12 +362,12 @@ impl IntoResponse for Problem {
             detail: &self.detail,
             code,
             hint: self.hint.as_deref(),
-            version: match self.told {
-                Told::Version(version) => Some(version),
+            version: match self.header {
+                ExtraHeader::Version(version) => Some(version),
                 _ => None,
             },
-            seq: match self.told {
-                Told::Seq(seq) => seq,
+            seq: match self.header {
+                ExtraHeader::Seq(seq) => seq,
                 _ => None,
             },
             taken: self.taken.as_deref(),
@@ -377,17 +377,17 @@ impl IntoResponse for Problem {
         let mut response = (status, kind, body).into_response();
         response.extensions_mut().insert(Code(code));
         let headers = response.headers_mut();
-        match self.told {
-            Told::Nothing | Told::Seq(_) => {}
-            Told::Challenge => {
+        match self.header {
+            ExtraHeader::None | ExtraHeader::Seq(_) => {}
+            ExtraHeader::Challenge => {
                 let challenge = HeaderValue::from_static("Bearer realm=\"lanekeeper\"");
                 headers.insert(header::WWW_AUTHENTICATE, challenge);
             }
-            Told::Version(0) => {}
-            Told::Version(version) => {
+            ExtraHeader::Version(0) => {}
+            ExtraHeader::Version(version) => {
                 headers.insert(header::ETAG, etag(version));
             }
-            Told::RetryAfter { seconds } => {
+            ExtraHeader::RetryAfter { seconds } => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             }
         }

@@ -31,7 +31,7 @@ pub(super) enum Happened {
 
 /// The script's answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct CircuitAnswer {
     /// The failure opened the circuit, the success closed it, or the probe is granted.
     pub yes: bool,
     /// How much longer no delivery may begin. `None`: the circuit is closed.
@@ -44,7 +44,7 @@ impl Link {
         destination: &str,
         happened: Happened,
         settings: &BreakerSettings,
-    ) -> Result<Told, LinkError> {
+    ) -> Result<CircuitAnswer, LinkError> {
         let (what, lane_id, probe) = match happened {
             Happened::Failed { lane_id, probe } => ("failed", lane_id, probe),
             Happened::Succeeded => ("succeeded", 0, false),
@@ -61,7 +61,7 @@ impl Link {
         call.arg(settings.lanes).arg(micros(settings.open));
         call.arg(micros(COUNTED)).arg(micros(PROBE));
         let (yes, shut): (i64, i64) = self.run("deciding on a circuit", &call).await?;
-        Ok(Told {
+        Ok(CircuitAnswer {
             yes: yes == 1,
             shut: (shut >= 0).then(|| duration(shut)),
         })

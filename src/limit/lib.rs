@@ -22,15 +22,15 @@ mod agreement;
 mod breaker;
 mod circuit;
 pub mod config;
+mod inspection;
 mod limiter;
 mod link;
 mod meter;
 mod settings;
 mod share;
-mod survey;
 
 pub use breaker::{BreakerSettings, Passage};
 pub use circuit::{CircuitView, circuits, close};
+pub use inspection::{Inspection, inspect};
 pub use limiter::{Admission, Answer, HORIZON, Limiter, Slot, View};
 pub use settings::{LinkError, RedisSettings};
-pub use survey::{Survey, survey};

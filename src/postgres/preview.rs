@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gist_answers_to_the_pointers_that_it_was_read_by() {
+    fn a_preview_answers_to_the_pointers_that_it_was_read_by() {
         let mut preview = Value::Null;
         for (pointer, said) in [
             ("/a~1b/~0", json!("x")),

@@ -16,8 +16,8 @@ use super::ctid::Ctid;
 pub const SETTLE: &str = include_str!("sql/settle.sql");
 pub const FINISH: &str = include_str!("sql/finish.sql");
 pub const UNLOCK: &str = include_str!("sql/unlock.sql");
-pub const MARK: &str = include_str!("sql/record_in_flight.sql");
-pub const SUSPECT: &str = include_str!("sql/record_suspected_poison.sql");
+pub const RECORD_IN_FLIGHT: &str = include_str!("sql/record_in_flight.sql");
+pub const RECORD_SUSPECTED_POISON: &str = include_str!("sql/record_suspected_poison.sql");
 
 /// Errors are cut to this many bytes.
 const ERROR_LIMIT: usize = 2000;
@@ -568,7 +568,7 @@ pub async fn unlock(
 ///
 /// # Errors
 /// Nothing was changed, unless the connection is lost.
-pub async fn mark(
+pub async fn record_in_flight(
     client: &Client,
     statement: &Statement,
     lanes: &[(i64, ReadyEntry)],
@@ -606,7 +606,7 @@ pub async fn record_suspected_poison(
     let (lane_id, version, crashes) = lane;
     client
         .execute(
-            SUSPECT,
+            RECORD_SUSPECTED_POISON,
             &[&connection_id, &claim_id, &lane_id, &version, &crashes],
         )
         .await

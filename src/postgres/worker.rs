@@ -82,11 +82,15 @@ pub async fn liveness_holder(
 ///
 /// # Errors
 /// The heartbeat was not written. Peers judge the worker by the one before.
-pub async fn beat(client: &Client, identity: &Identity, draining: bool) -> Result<(), StoreError> {
+pub async fn heartbeat(
+    client: &Client,
+    identity: &Identity,
+    draining: bool,
+) -> Result<(), StoreError> {
     let state = if draining { "draining" } else { "running" };
     client
         .execute(
-            include_str!("sql/beat.sql"),
+            include_str!("sql/heartbeat.sql"),
             &[
                 &identity.worker_id,
                 &identity.host,

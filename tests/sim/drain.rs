@@ -92,7 +92,7 @@ impl World {
                 self.refresh(worker).await?;
             }
             if self.model.registered.iter().any(|row| !row.alive) {
-                self.beat(worker).await?;
+                self.heartbeat(worker).await?;
                 self.take_over(worker).await?;
             }
         }

@@ -176,7 +176,7 @@ fn an_event_that_comes_during_a_delivery_is_fetched_by_its_holder() {
 }
 
 #[test]
-fn a_marked_lane_of_a_dead_worker_is_woken_at_once() {
+fn a_lane_with_an_in_flight_record_of_a_dead_worker_is_woken_at_once() {
     meets(
         &["crashes charged"],
         &[
@@ -336,7 +336,7 @@ fn days_go_when_no_lane_needs_them_and_numbers_go_on() {
 }
 
 #[test]
-fn a_parked_lane_gets_no_token_and_all_of_its_events_when_it_is_unparked() {
+fn a_parked_lane_gets_no_ready_entry_and_all_of_its_events_when_it_is_unparked() {
     let list = [
         Apply {
             filter: 0,

@@ -149,7 +149,7 @@ impl Ground {
             fetch::prepare(&client),
             settle::prepare(&client),
             driver(settle::UNLOCK, &unlock),
-            driver(settle::MARK, &mark),
+            driver(settle::RECORD_IN_FLIGHT, &mark),
         )
         .expect("the schema has what the store asks for");
         Physical {

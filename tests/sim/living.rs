@@ -39,7 +39,7 @@ impl World {
                 alive: true,
                 beat_at: self.model.now,
             });
-            self.beat(at).await?;
+            self.heartbeat(at).await?;
             self.refresh(at).await?;
         }
         if self.connections[connection].is_none() {
@@ -91,9 +91,9 @@ impl World {
         Ok(())
     }
 
-    pub async fn beat(&mut self, at: usize) -> Check {
+    pub async fn heartbeat(&mut self, at: usize) -> Check {
         if let (Some(process), Some(known)) = (&self.workers[at], &mut self.model.workers[at]) {
-            worker::beat(&process.control.client, &process.identity, false)
+            worker::heartbeat(&process.control.client, &process.identity, false)
                 .await
                 .map_err(told)?;
             known.beat_at = self.model.now;
@@ -168,7 +168,7 @@ impl World {
 
     /// A worker that beats ends the connections of those that do not.
     pub async fn end_frozen(&mut self, at: usize) -> Check {
-        self.beat(at).await?;
+        self.heartbeat(at).await?;
         let Some(process) = &self.workers[at] else {
             return Ok(());
         };

@@ -125,7 +125,7 @@ fn a_claim_that_takes_lanes_which_its_worker_holds() {
 }
 
 #[test]
-fn a_takeover_that_leaves_no_tokens() {
+fn a_takeover_that_leaves_no_ready_entries() {
     let mutation = Mutation {
         function: "take_over",
         texts: &[(

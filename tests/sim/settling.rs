@@ -141,7 +141,7 @@ impl World {
         }
         let time_out = Duration::from_millis(FROZEN_AFTER_MS as u64);
         let physical = &connection.physical;
-        let marked = settle::mark(&physical.client, &physical.mark, &entries, time_out)
+        let marked = settle::record_in_flight(&physical.client, &physical.mark, &entries, time_out)
             .await
             .map_err(told)?;
         for (lane_id, ctid, id) in marked {

@@ -181,7 +181,7 @@ impl World {
                 None => self.nothing(),
             },
             Operation::Refresh { worker } => self.refresh(worker).await,
-            Operation::Beat { worker } => self.beat(worker).await,
+            Operation::Beat { worker } => self.heartbeat(worker).await,
             Operation::Open { connection } => self.open(connection).await,
             Operation::Cut { connection } => self.cut(connection).await,
             Operation::Kill { worker } => self.kill(worker).await,

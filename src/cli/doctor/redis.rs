@@ -1,7 +1,7 @@
 //! Whether limits can be shared over Redis.
 
 use lanekeeper_core::error::chain;
-use lanekeeper_limit::{LinkError, Survey};
+use lanekeeper_limit::{Inspection, LinkError};
 
 use super::check::Check;
 use crate::output;
@@ -9,8 +9,11 @@ use crate::output;
 const NAME: &str = "redis";
 
 /// `limited` is how many subscriptions have a limit.
-pub(super) fn judge(survey: Option<Result<Survey, LinkError>>, limited: usize) -> Option<Check> {
-    match survey {
+pub(super) fn judge(
+    inspection: Option<Result<Inspection, LinkError>>,
+    limited: usize,
+) -> Option<Check> {
+    match inspection {
         None if limited == 0 => None,
         None => Some(Check::warn(
             NAME,
@@ -22,17 +25,17 @@ pub(super) fn judge(survey: Option<Result<Survey, LinkError>>, limited: usize) -
             chain(&error),
             "until it answers each worker keeps to its share of the limits; see whether Redis runs and the URL is right",
         )),
-        Some(Ok(survey)) => Some(found(&survey)),
+        Some(Ok(inspection)) => Some(found(&inspection)),
     }
 }
 
-fn found(survey: &Survey) -> Check {
-    let Survey {
+fn found(inspection: &Inspection) -> Check {
+    let Inspection {
         version,
         eviction,
         round_trip,
         open,
-    } = survey;
+    } = inspection;
     let found = format!(
         "Redis {version} answers in {}",
         output::age(round_trip.as_secs_f64())
@@ -62,8 +65,8 @@ mod tests {
     use super::super::check::Status;
     use super::*;
 
-    fn survey(eviction: Option<&str>) -> Option<Result<Survey, LinkError>> {
-        Some(Ok(Survey {
+    fn inspection(eviction: Option<&str>) -> Option<Result<Inspection, LinkError>> {
+        Some(Ok(Inspection {
             version: "7.0.15".to_owned(),
             eviction: eviction.map(str::to_owned),
             round_trip: Duration::from_millis(1),
@@ -73,14 +76,17 @@ mod tests {
 
     #[test]
     fn redis_is_asked_for_where_it_is_of_use_and_must_forget_nothing() {
-        let status = |survey, limited| judge(survey, limited).map(|check| check.status);
+        let status = |inspection, limited| judge(inspection, limited).map(|check| check.status);
         assert_eq!(status(None, 0), None);
         assert_eq!(status(None, 2), Some(Status::Warn));
-        assert_eq!(status(survey(Some("noeviction")), 0), Some(Status::Ok));
-        assert_eq!(status(survey(None), 0), Some(Status::Ok));
-        assert_eq!(status(survey(Some("allkeys-lru")), 0), Some(Status::Warn));
-        let open = survey(None).map(|found| {
-            found.map(|found| Survey {
+        assert_eq!(status(inspection(Some("noeviction")), 0), Some(Status::Ok));
+        assert_eq!(status(inspection(None), 0), Some(Status::Ok));
+        assert_eq!(
+            status(inspection(Some("allkeys-lru")), 0),
+            Some(Status::Warn)
+        );
+        let open = inspection(None).map(|found| {
+            found.map(|found| Inspection {
                 open: vec!["webhook https://example.com".into()],
                 ..found
             })

@@ -125,7 +125,7 @@ pub(super) fn check(check: &mut Check<'_>) {
             "worker.heartbeat_ms",
             worker.heartbeat_ms,
             100..=DAY_MS,
-            "each beat is written",
+            "each heartbeat is written",
         ),
         (
             "worker.trust_ms",

@@ -149,10 +149,10 @@ async fn control(
                 holds_liveness = worker::hold_liveness(client, worker_id, LIVENESS_WITHIN).await?;
                 foreign_lock::note_liveness(client, shared, holds_liveness).await?;
             }
-            let beats = heartbeat_at <= now;
-            if beats {
+            let is_heartbeat_due = heartbeat_at <= now;
+            if is_heartbeat_due {
                 heartbeat_at = now + shared.settings.heartbeat;
-                worker::beat(
+                worker::heartbeat(
                     client,
                     &shared.peers.identity,
                     shared.stopping.is_cancelled(),
@@ -174,7 +174,9 @@ async fn control(
             pauses::read(client, shared).await?;
             take_over(client, shared).await?;
             // For people: a failure is logged and costs no heartbeat and no takeover.
-            let reported = reports.write(client, worker_id, told, beats).await;
+            let reported = reports
+                .write(client, worker_id, told, is_heartbeat_due)
+                .await;
             let looked = foreign_locks.look(client).await;
             for error in [reported, looked].into_iter().filter_map(Result::err) {
                 tracing::warn!(

@@ -21,9 +21,9 @@ use tokio_postgres::Client;
 
 use super::super::access::Peer;
 use super::super::events::{HeldBody, POOL_WITHIN, json, trace_of};
-use super::super::places::Room;
 use super::super::problem::{Problem, etag};
 use super::super::problem_type;
+use super::super::request_limits::Room;
 use super::precondition::expected;
 use super::{ANSWER_WITHIN, Documents, Named, answered, unreadable};
 
@@ -34,11 +34,11 @@ pub const PATCHES: [&str; 2] = ["application/merge-patch+json", "application/jso
 #[derive(Deserialize, JsonSchema)]
 #[schemars(rename = "ToldAs")]
 #[serde(deny_unknown_fields)]
-pub struct Told {
+pub struct ExtraHeader {
     event_type: Option<String>,
 }
 
-type Queried = Result<Query<Told>, QueryRejection>;
+type Queried = Result<Query<ExtraHeader>, QueryRejection>;
 
 pub async fn put(
     State(documents): State<Arc<Documents>>,
@@ -156,7 +156,8 @@ impl One {
         headers: &HeaderMap,
     ) -> Result<Self, Problem> {
         let Path((kind, id)) = path.map_err(|rejection| unreadable(&rejection))?;
-        let Query(Told { event_type }) = query.map_err(|rejection| unreadable(&rejection))?;
+        let Query(ExtraHeader { event_type }) =
+            query.map_err(|rejection| unreadable(&rejection))?;
         Ok(Self {
             kind,
             id,

@@ -61,7 +61,7 @@ where
     let writes = |operation: Operation| {
         operation
             .scopes(&[Scope::Produce])
-            .query::<change::Told>()
+            .query::<change::ExtraHeader>()
             .header("If-Match", IF_MATCH)
             .header("If-None-Match", IF_NONE_MATCH)
             .header("traceparent", "W3C Trace Context.")

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 
 use super::super::access::Peer;
 use super::super::events::json;
-use super::super::places::Place;
 use super::super::problem::{Problem, etag};
 use super::super::problem_type;
+use super::super::request_limits::RequestPermit;
 use super::precondition::has_version;
 use super::{ANSWER_WITHIN, Documents, Named, answered, unreadable};
 
@@ -197,7 +197,7 @@ fn page_of(page: &impl Serialize) -> Response {
 }
 
 impl Documents {
-    async fn reader(&self) -> Result<(Place, Object), Problem> {
+    async fn reader(&self) -> Result<(RequestPermit, Object), Problem> {
         let place = self.desk.request()?;
         let client = self.desk.pool.get().await.map_err(|_| Problem::busy())?;
         Ok((place, client))

@@ -22,7 +22,7 @@ use super::offset::{Offset, Start};
 use super::request::{Asked, Mode, refused};
 use super::{Durable, Name, Named, missing, named, sse};
 use crate::access::Peer;
-use crate::connections::{Following, Place};
+use crate::connections::{ConnectionPermit, Following};
 use crate::live::single::{At, Single, Step};
 use crate::problem::Problem;
 use crate::problem_type;
@@ -70,7 +70,7 @@ pub async fn read(
     State(durable): State<Arc<Durable>>,
     path: Named,
     Extension(peer): Extension<Peer>,
-    Extension(place): Extension<Arc<Place>>,
+    Extension(permit): Extension<Arc<ConnectionPermit>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -97,7 +97,7 @@ pub async fn read(
             }
             // Nothing is held while it waits.
             drop(request);
-            reading.long_poll(from, &place).await
+            reading.long_poll(from, &permit).await
         }
         Mode::Sse => {
             let from = reading.from()?;
@@ -105,14 +105,14 @@ pub async fn read(
                 reading.refuse_gone(from).await?;
             }
             drop(request);
-            let following = follow(&place)?;
+            let following = follow(&permit)?;
             sse::answer(reading, from, following).await
         }
     }
 }
 
-fn follow(place: &Arc<Place>) -> Result<Following, Problem> {
-    place.follow().ok_or_else(|| {
+fn follow(permit: &Arc<ConnectionPermit>) -> Result<Following, Problem> {
+    permit.follow().ok_or_else(|| {
         let detail = "as many clients follow as this worker takes: nothing was done";
         Problem::later(problem_type::BUSY, detail, 5)
             .hint("raise live.max_followers, or add workers")
@@ -217,9 +217,13 @@ impl Reading {
         .done()
     }
 
-    async fn long_poll(&self, from: i64, place: &Arc<Place>) -> Result<Response, Problem> {
+    async fn long_poll(
+        &self,
+        from: i64,
+        permit: &Arc<ConnectionPermit>,
+    ) -> Result<Response, Problem> {
         let until = Instant::now() + self.durable.config.long_poll();
-        let _following = follow(place)?;
+        let _following = follow(permit)?;
         let mut single = self.join(from + 1).await?;
         loop {
             // Whoever is sent away comes again and is told then.

@@ -77,13 +77,13 @@ pub async fn run(hub: Arc<Hub>, database: Database, worker_id: i64, stopping: Ca
 }
 
 /// What a notification says.
-enum Told {
+enum ExtraHeader {
     Sessions { stream_id: i32, ids: Vec<i64> },
     Fence(u64),
     Token(i64),
 }
 
-impl Told {
+impl ExtraHeader {
     /// Anybody who may connect may notify: what is no notification of ours means nothing.
     fn parse(payload: &str) -> Option<Self> {
         let (kind, rest) = payload.split_once(' ')?;
@@ -116,14 +116,16 @@ async fn listen(hub: &Arc<Hub>, database: &Database, worker_id: i64) -> Result<(
     let mut reading = AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
-                Some(Ok(AsyncMessage::Notification(told))) => match Told::parse(told.payload()) {
-                    Some(Told::Sessions { stream_id, ids }) => {
-                        heard.notified(stream_id, ids.into_iter());
+                Some(Ok(AsyncMessage::Notification(told))) => {
+                    match ExtraHeader::parse(told.payload()) {
+                        Some(ExtraHeader::Sessions { stream_id, ids }) => {
+                            heard.notified(stream_id, ids.into_iter());
+                        }
+                        Some(ExtraHeader::Token(token_id)) => heard.end_tokens(Some(token_id)),
+                        Some(ExtraHeader::Fence(number)) => heard.pass(number),
+                        None => {}
                     }
-                    Some(Told::Token(token_id)) => heard.end_tokens(Some(token_id)),
-                    Some(Told::Fence(number)) => heard.pass(number),
-                    None => {}
-                },
+                }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Ok(()),
@@ -244,9 +246,9 @@ mod tests {
     #[test]
     fn a_notification_that_is_none_of_ours_means_nothing() {
         for bad in ["", "1", "x 1", "fence", "fence x", "token -", " 1"] {
-            assert!(Told::parse(bad).is_none(), "{bad:?}");
+            assert!(ExtraHeader::parse(bad).is_none(), "{bad:?}");
         }
-        let Some(Told::Sessions { stream_id, ids }) = Told::parse("7 1,x,,2") else {
+        let Some(ExtraHeader::Sessions { stream_id, ids }) = ExtraHeader::parse("7 1,x,,2") else {
             panic!("it names sessions");
         };
         assert_eq!((stream_id, ids), (7, vec![1, 2]));

@@ -55,7 +55,7 @@ use self::hub::Hub;
 use self::link::Links;
 use self::request::Joined;
 use crate::access::{Access, Peer};
-use crate::connections::Place;
+use crate::connections::ConnectionPermit;
 use crate::events::POOL_WITHIN;
 use crate::openapi::operation::{Operation, get, options};
 use crate::problem::Problem;
@@ -231,7 +231,7 @@ type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 /// A client's request, as both paths read it.
 struct Client {
     peer: Peer,
-    place: Arc<Place>,
+    permit: Arc<ConnectionPermit>,
     headers: HeaderMap,
     uri: Uri,
     upgrade: Upgrade,
@@ -241,7 +241,7 @@ async fn follow_session(
     State(live): State<Arc<Live>>,
     path: Result<Path<(String, String)>, PathRejection>,
     Extension(peer): Extension<Peer>,
-    Extension(place): Extension<Arc<Place>>,
+    Extension(permit): Extension<Arc<ConnectionPermit>>,
     uri: Uri,
     headers: HeaderMap,
     upgrade: Upgrade,
@@ -249,7 +249,7 @@ async fn follow_session(
     let Path((stream, session)) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let client = Client {
         peer,
-        place,
+        permit,
         headers,
         uri,
         upgrade,
@@ -261,7 +261,7 @@ async fn follow_stream(
     State(live): State<Arc<Live>>,
     path: Result<Path<String>, PathRejection>,
     Extension(peer): Extension<Peer>,
-    Extension(place): Extension<Arc<Place>>,
+    Extension(permit): Extension<Arc<ConnectionPermit>>,
     uri: Uri,
     headers: HeaderMap,
     upgrade: Upgrade,
@@ -269,7 +269,7 @@ async fn follow_stream(
     let Path(stream) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let client = Client {
         peer,
-        place,
+        permit,
         headers,
         uri,
         upgrade,
@@ -293,7 +293,7 @@ async fn follow(
         }
         (_, false) => None,
     };
-    let Some(following) = client.place.follow() else {
+    let Some(following) = client.permit.follow() else {
         let detail = "as many clients follow as this worker takes: nothing was done";
         return Err(Problem::later(problem_type::BUSY, detail, 5)
             .hint("raise live.max_followers, or add workers"));

@@ -18,8 +18,8 @@ use super::Operators;
 use crate::access::{Peer, forbidden};
 use crate::events::json;
 use crate::lease::Lease;
-use crate::places::Place;
 use crate::problem::Problem;
+use crate::request_limits::RequestPermit;
 use crate::{object, problem_type};
 
 /// For a request to be answered: longer than actions on many lanes take (`operate_many`).
@@ -31,7 +31,7 @@ pub(super) struct Caller {
     grant: Option<Arc<Grant>>,
     scope: Scope,
     /// Among the requests that the server takes.
-    _place: Place,
+    _place: RequestPermit,
 }
 
 /// Somebody who may read.

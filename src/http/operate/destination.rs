@@ -122,7 +122,7 @@ mod tests {
             since: Duration::from_secs(60),
         }];
         let rows = merge(&shared, reported);
-        let told: Vec<_> = rows
+        let described: Vec<_> = rows
             .iter()
             .map(|row| {
                 let subscriptions = row.subscriptions.join(",");
@@ -135,7 +135,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            described,
             [
                 ("elsewhere", None, "other".to_owned(), Some("status 500")),
                 (

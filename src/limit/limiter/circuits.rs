@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Limiter, Mode, locked};
 use crate::breaker::{Breakers, PROBE, Passage};
-use crate::circuit::{CircuitView, Happened, Told};
+use crate::circuit::{CircuitAnswer, CircuitView, Happened};
 use crate::link::Link;
 
 /// Whether a delivery may begin.
@@ -53,18 +53,18 @@ impl Limiter {
         let now = Instant::now();
         self.change(|breakers| match told {
             // At Redis, the circuit is closed.
-            Some(Told { shut: None, .. }) => {
+            Some(CircuitAnswer { shut: None, .. }) => {
                 breakers.succeeded(destination);
                 Admission::Free
             }
-            Some(Told {
+            Some(CircuitAnswer {
                 yes: false,
                 shut: Some(shut),
             }) => {
                 breakers.probed(destination, now + shut);
                 Admission::Shut
             }
-            Some(Told { yes: true, .. }) => {
+            Some(CircuitAnswer { yes: true, .. }) => {
                 breakers.probed(destination, now + PROBE);
                 Admission::Probe
             }
@@ -93,7 +93,7 @@ impl Limiter {
         let told = self
             .happened(destination, Happened::Failed { lane_id, probe })
             .await;
-        if let Some(Told {
+        if let Some(CircuitAnswer {
             shut: Some(shut), ..
         }) = told
         {
@@ -113,7 +113,7 @@ impl Limiter {
     }
 
     /// Asks Redis. `None`: this process is alone.
-    async fn happened(&self, destination: &str, happened: Happened) -> Option<Told> {
+    async fn happened(&self, destination: &str, happened: Happened) -> Option<CircuitAnswer> {
         let link = match &*locked(&self.mode) {
             Mode::Shared(link) => Arc::clone(link),
             Mode::Alone { .. } | Mode::Joining => return None,

@@ -10,9 +10,9 @@
 //! separated: one of them waits for it, on a connection that the others can spare, and the rest are batched when that
 //! one is done.
 
-mod flight;
 mod gate;
 mod group;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
-use self::flight::{Flown, Waiting};
 use self::gate::Gates;
+use self::transaction::{Attempt, Waiting};
 use super::Database;
 use super::append::{AppendError, Enqueued, NewEvent};
 
 /// Transactions under way at once: while one waits for the disk, the next one runs. With more of them groups are smaller.
-const FLIGHTS: usize = 2;
+const MAX_TRANSACTIONS: usize = 2;
 /// Calls in one transaction.
 const MOST_CALLS: usize = 64;
 /// A call with more events, or more bytes, has a transaction to itself: it costs so much that this does not count, and
@@ -51,8 +51,8 @@ struct Inner {
     /// Where cancel requests go.
     database: Database,
     /// Transactions that do not wait, each with the calls of one caller or of many.
-    flights: Arc<Semaphore>,
-    most_flights: usize,
+    transactions: Arc<Semaphore>,
+    max_transactions: usize,
     gates: Gates,
     /// So that calls that wait for their sessions leave a connection to all others, where there is more than one.
     waiting: Semaphore,
@@ -98,16 +98,16 @@ impl Appender {
     /// Outside of a tokio runtime.
     pub fn new(pool: Pool, database: Database) -> Self {
         let size = pool.status().max_size;
-        let flights = FLIGHTS.min(size / 2).max(1);
+        let transactions = MAX_TRANSACTIONS.min(size / 2).max(1);
         let inner = Arc::new(Inner {
             pool,
             database,
-            flights: Arc::new(Semaphore::new(flights)),
-            most_flights: flights,
+            transactions: Arc::new(Semaphore::new(transactions)),
+            max_transactions: transactions,
             gates: Gates::default(),
             waiting: Semaphore::new(size.saturating_sub(1).max(1)),
         });
-        let (calls, waiting) = mpsc::channel(MOST_CALLS * FLIGHTS);
+        let (calls, waiting) = mpsc::channel(MOST_CALLS * MAX_TRANSACTIONS);
         tokio::spawn(gather(Arc::clone(&inner), waiting));
         Self { calls, inner }
     }
@@ -143,10 +143,10 @@ impl Appender {
             if !inner.gates.opened(stream, &sessions, until).await || Instant::now() >= until {
                 return Err(AppenderError::SessionBusy);
             }
-            match self.fly(stream, events).await {
-                Flown::Enqueued(enqueued) => return Ok(enqueued),
-                Flown::Failed(error) => return Err(error),
-                Flown::Back => {}
+            match self.try_append(stream, events).await {
+                Attempt::Enqueued(enqueued) => return Ok(enqueued),
+                Attempt::Failed(error) => return Err(error),
+                Attempt::Postponed => {}
             }
             // If another call waits for one of these sessions already, this call is batched with others when that is
             // done.
@@ -156,31 +156,31 @@ impl Appender {
         }
     }
 
-    async fn fly(&self, stream: &str, events: &[NewEvent<'_>]) -> Flown {
-        let flights = &self.inner.flights;
+    async fn try_append(&self, stream: &str, events: &[NewEvent<'_>]) -> Attempt {
+        let transactions = &self.inner.transactions;
         let alone = if is_large(events) {
-            flights.acquire().await.ok()
-        } else if flights.available_permits() == self.inner.most_flights {
-            flights.try_acquire().ok()
+            transactions.acquire().await.ok()
+        } else if transactions.available_permits() == self.inner.max_transactions {
+            transactions.try_acquire().ok()
         } else {
             // While transactions run, calls that arrive are better batched.
             None
         };
-        let Some(_flight) = alone else {
+        let Some(_transaction) = alone else {
             return self.wait(stream, events).await;
         };
         let events: Vec<_> = events.iter().map(|event| (stream, *event)).collect();
-        self.inner.fly(&events).await
+        self.inner.try_append(&events).await
     }
 
     /// Waits for the next batch's transaction.
-    async fn wait(&self, stream: &str, events: &[NewEvent<'_>]) -> Flown {
+    async fn wait(&self, stream: &str, events: &[NewEvent<'_>]) -> Attempt {
         let (waiting, answered) = Waiting::new(stream, events);
         if self.calls.send(waiting).await.is_err() {
-            return Flown::Failed(AppenderError::Failed);
+            return Attempt::Failed(AppenderError::Failed);
         }
-        let flown = answered.await;
-        flown.unwrap_or(Flown::Failed(AppenderError::Failed))
+        let attempt = answered.await;
+        attempt.unwrap_or(Attempt::Failed(AppenderError::Failed))
     }
 }
 
@@ -204,8 +204,8 @@ fn is_large(events: &[NewEvent<'_>]) -> bool {
 /// Batches the calls that arrive while all transactions run, until the [`Appender`] is dropped.
 async fn gather(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Waiting>) {
     while let Some(first) = waiting.recv().await {
-        let flight = Arc::clone(&inner.flights).acquire_owned().await;
-        let flight = flight.expect("nobody closes it");
+        let permit = Arc::clone(&inner.transactions).acquire_owned().await;
+        let permit = permit.expect("nobody closes it");
         // The callers of the last batch may have new calls by now.
         tokio::task::yield_now().await;
         let mut calls = vec![first];
@@ -217,8 +217,8 @@ async fn gather(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Waiting>) {
         let inner = Arc::clone(&inner);
         // After a panic, only these calls get no answer; later ones do.
         tokio::spawn(async move {
-            inner.fly_together(calls).await;
-            drop(flight);
+            inner.append_together(calls).await;
+            drop(permit);
         });
     }
 }
@@ -235,6 +235,6 @@ impl Inner {
         let Ok(Ok(_place)) = timeout(patience, self.waiting.acquire()).await else {
             return Err(AppenderError::SessionBusy);
         };
-        self.fly_and_wait(stream, events).await
+        self.append_and_wait(stream, events).await
     }
 }

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn very_deep_nesting_is_walked() {
+    fn very_deep_nesting_is_read() {
         let json = format!("{}{}", "[{\"a\":".repeat(50_000), "1") + &"}]".repeat(50_000);
         assert_eq!(sanitise(&json, true).unwrap().depth, 100_000);
     }

@@ -186,7 +186,7 @@ async fn a_new_subscription_makes_appends_look_for_missing_lanes() {
 }
 
 #[tokio::test]
-async fn a_revived_subscription_has_a_token_for_what_came_while_it_was_away() {
+async fn a_subscription_that_is_applied_again_gets_ready_entries_for_events_that_came_meanwhile() {
     let db = TestDb::new().await;
     let mut client = db.connect().await;
     apply(&mut client, AUDIT, false, false).await;

@@ -234,7 +234,7 @@ async fn an_event_does_not_wait_for_a_transaction_that_is_not_its_own() {
 }
 
 #[tokio::test]
-async fn a_walk_goes_in_bounded_turns_and_reaches_every_session() {
+async fn maintenance_reaches_every_session_in_bounded_rounds() {
     let db = TestDb::new().await;
     let (mut operator, producer) = (db.connect().await, db.connect().await);
     let many = "SELECT lanekeeper.enqueue_many($1, (
@@ -327,7 +327,7 @@ async fn adding_lanes_waits_for_no_producer_and_leaves_its_session_to_housekeepi
 
 /// The last walk meets a producer that began after the apply: whether it commits is not known.
 #[tokio::test]
-async fn a_session_that_a_producer_is_at_is_walked_again() {
+async fn a_session_whose_append_lock_a_producer_holds_is_scanned_again() {
     let db = TestDb::new().await;
     let mut operator = db.connect().await;
     append(&operator, "new").await;

@@ -75,7 +75,7 @@ async fn a_drain_beside_blocked_lanes_has_a_place_for_each_case() {
 }
 
 #[tokio::test]
-async fn a_drain_beside_resting_lanes_is_compared_with_one_alone() {
+async fn a_drain_beside_dormant_lanes_is_compared_with_one_alone() {
     let lines = bench(&["resting", "--resting=5", "--sessions=4", "--events=3"]).await;
     assert_eq!(lines.len(), 1);
     assert_comparison(&lines[0], Some(("resting lanes", 5.0)));

@@ -133,8 +133,8 @@ async fn a_lane_under_an_open_append_does_not_spin() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let entries = bed.count(version).await - before;
     let took = since.elapsed();
-    // One every 250 ms, and some to begin with. A loaded machine's two seconds are longer.
-    let allowed = 4 + i64::try_from(took.as_millis()).unwrap() / 250;
+    // One every 250 ms, and a few more quickly after one another to begin with. A loaded machine's two seconds are longer.
+    let allowed = 8 + i64::try_from(took.as_millis()).unwrap() / 250;
     assert!(entries <= allowed, "{entries} entries written in {took:?}");
     open.batch_execute("COMMIT").await.unwrap();
     bed.drained().await;

@@ -25,7 +25,8 @@ async fn read(bed: &Bed) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleted_tokens_that_a_snapshot_keeps_are_walked_when_a_worker_begins_and_not_again() {
+async fn deleted_ready_entries_that_a_snapshot_keeps_are_scanned_when_a_worker_starts_and_not_again()
+ {
     let bed = Bed::new().await;
     let snapshot = bed.db.connect().await;
     snapshot

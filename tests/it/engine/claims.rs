@@ -46,7 +46,7 @@ async fn what_a_hanging_connection_held_is_settled_over_no_other_and_delivered_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spare_token_of_a_head_in_backoff_is_no_attempt() {
+async fn a_spare_ready_entry_of_a_head_in_backoff_costs_no_attempt() {
     let bed = Bed::with(&Sub {
         schedule_ms: vec![3_600_000],
         ..Sub::default()

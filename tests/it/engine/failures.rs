@@ -20,7 +20,7 @@ async fn cut_lane_connections(bed: &Bed) -> i64 {
 /// Found as a lane that was claimed twice by one connection: session locks are re-entrant, a marked
 /// lane's own entry is in the future, and a spare one was due.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spare_token_of_a_lane_with_a_long_delivery_does_not_claim_it_again() {
+async fn a_spare_ready_entry_of_a_lane_with_a_long_delivery_does_not_claim_it_again() {
     let bed = Bed::new().await;
     bed.fake.hold_all();
     let worker = bed

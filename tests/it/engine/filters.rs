@@ -32,7 +32,7 @@ async fn a_filtered_lane_gets_what_it_asked_for_and_its_cursor_passes_the_rest()
 }
 
 #[tokio::test]
-async fn a_filtered_event_writes_no_token_but_a_long_run_of_them_wakes_the_lane_once() {
+async fn a_filtered_event_inserts_no_ready_entry_but_a_long_run_of_them_wakes_the_lane_once() {
     let bed = Bed::with(&Sub {
         events: Some(vec!["wanted"]),
         ..Sub::default()

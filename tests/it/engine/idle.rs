@@ -64,7 +64,7 @@ async fn race(isolation: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_event_and_no_token_is_left_when_lanes_go_idle_under_appends() {
+async fn no_event_and_no_ready_entry_is_left_when_lanes_go_idle_under_appends() {
     race("read committed").await;
 }
 

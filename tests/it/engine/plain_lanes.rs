@@ -45,7 +45,7 @@ async fn a_lane_that_was_made_before_its_subscription_had_a_filter_misses_nothin
 }
 
 #[tokio::test]
-async fn a_parked_or_removed_plain_lane_gets_no_token() {
+async fn a_parked_or_removed_plain_lane_gets_no_ready_entry() {
     let bed = Bed::new().await;
     bed.enqueue("parked", "step").await;
     bed.client
@@ -79,7 +79,7 @@ async fn a_parked_or_removed_plain_lane_gets_no_token() {
 }
 
 #[tokio::test]
-async fn a_bulk_call_of_a_higher_priority_than_the_last_event_had_inserts_a_second_token() {
+async fn a_bulk_call_of_a_higher_priority_than_the_last_event_inserts_a_second_ready_entry() {
     let bed = Bed::new().await;
     let low = "SELECT lanekeeper.enqueue('runs', 's1', 'step', '1', priority => -5::smallint)";
     bed.client.batch_execute(low).await.unwrap();

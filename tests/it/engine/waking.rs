@@ -195,7 +195,7 @@ async fn asked(bed: &Bed, waits: bool) -> f64 {
 /// Producers that notify commit one after the other, and were they told to for as long as a worker has nothing to do,
 /// they would keep it so.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_was_told_gives_up_the_doorbell_until_it_is_calm() {
+async fn a_notified_worker_releases_the_doorbell_until_its_quiet_period_has_passed() {
     let bed = Bed::new().await;
     let worker = bed.worker().await;
     for round in 1..=3 {
@@ -254,7 +254,7 @@ async fn listen(bed: &Bed) -> mpsc::UnboundedReceiver<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_whose_producer_committed_late_is_found_behind_the_moving_bound() {
+async fn a_ready_entry_whose_producer_committed_late_is_found_before_the_scan_start() {
     let bed = Bed::new().await;
     let worker = bed.worker().await;
     let slow = bed.db.connect().await;
@@ -289,7 +289,7 @@ async fn a_token_whose_producer_committed_late_is_found_behind_the_moving_bound(
 
 /// No other transaction gets a number meanwhile but the looks' own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_whose_producer_committed_late_is_found_where_nobody_else_writes() {
+async fn a_ready_entry_whose_producer_committed_late_is_found_where_nobody_else_writes() {
     let bed = Bed::new().await;
     let worker = bed
         .worker_with(WorkerSettings {

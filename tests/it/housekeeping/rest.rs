@@ -281,7 +281,7 @@ async fn an_append_that_waits_for_the_removal_gets_lanes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_is_at_is_left_for_the_next_round() {
+async fn a_lane_that_somebody_holds_is_left_for_the_next_round() {
     let bed = silent(&["s1"]).await;
     let other = bed.db.connect().await;
     for lock in [

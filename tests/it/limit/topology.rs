@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lanekeeper_core::bucket::Bucket;
 use lanekeeper_core::fleet::Fleet;
-use lanekeeper_limit::{Answer, BreakerSettings, HORIZON, Limiter, RedisSettings, survey};
+use lanekeeper_limit::{Answer, BreakerSettings, HORIZON, Limiter, RedisSettings, inspect};
 use lanekeeper_secret::Secret;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -118,7 +118,7 @@ async fn processes_that_know_different_nodes_of_a_cluster_share_one_limit() {
     for node in &nodes {
         let settings = settings(&[node.url()], None);
         wait_until(LIMIT, "every node leads there", async || {
-            survey(&settings).await.is_ok()
+            inspect(&settings).await.is_ok()
         })
         .await;
     }
@@ -149,14 +149,14 @@ async fn a_limit_goes_on_at_the_server_that_sentinels_promote() {
         "shared again {:.1?} after the master died",
         killed_at.elapsed()
     );
-    assert!(survey(&settings()).await.is_ok());
+    assert!(inspect(&settings()).await.is_ok());
     share(&one, &other).await;
 
     let unknown = RedisSettings {
         sentinel: Some("nobody".to_owned()),
         ..settings()
     };
-    let error = survey(&unknown).await.unwrap_err();
+    let error = inspect(&unknown).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the sentinel knows no master named \"nobody\""

@@ -37,7 +37,7 @@ const QUICK: [(&str, &str); 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn circuits_pauses_and_takeovers_are_told_to_those_who_subscribe() {
+async fn circuits_pauses_and_takeovers_are_published_to_subscribers_of_the_lifecycle_stream() {
     let plant = Plant::new(Duration::from_millis(5)).await;
     let file = format!(
         "[subscription.out]\nstream = \"runs\"\nadapter = \"webhook\"\nurl = \"{0}\"\n\
@@ -116,7 +116,7 @@ async fn what_happens_while_the_feed_is_paused_is_delivered_when_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_told_where_nobody_listens() {
+async fn nothing_is_published_where_nobody_subscribes() {
     let plant = Plant::new(Duration::ZERO).await;
     let worker = plant.worker(&QUICK).await;
     plant.receiver.set_broken(true);

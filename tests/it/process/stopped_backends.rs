@@ -158,7 +158,7 @@ async fn waits_for_the_doorbell() -> (Server, Plant, Client, WorkerProcess) {
 /// The server may grant a lock before it hears that nobody waits for it any more, and what a session has it keeps where its
 /// statement is given up. A doorbell that nobody knew of had all producers stand in line until the worker ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doorbell_that_is_granted_as_the_wait_for_it_is_given_up_is_given_back() {
+async fn a_doorbell_that_is_granted_while_its_wait_is_cancelled_is_released() {
     let (server, plant, holder, worker) = waits_for_the_doorbell().await;
     let stopped = Stopped::of(&plant, "lanekeeper doorbell %", 1).await;
     let backend = Pid::from_raw(stopped.0[0]).unwrap();

@@ -343,7 +343,7 @@ async fn activity_that_waits_together_is_entered_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_that_is_told_of_already_changes_nothing() {
+async fn an_event_that_was_observed_already_changes_nothing() {
     let office = Office::new().await;
     audit(&office.client, 0.0).await;
     let session = json!({"session_id": "s", "prompt": "p"});

@@ -13,7 +13,7 @@ const CHARGED: &str = "SELECT max(crashes)::bigint FROM lanekeeper.progress";
 /// A poison event can kill worker after worker before the first of them is charged for: whoever is next
 /// finds the lanes free at once. Its neighbours would come to the number that exhausts an event.
 #[tokio::test]
-async fn any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more() {
+async fn any_number_of_deaths_among_others_makes_a_head_suspected_poison_and_no_more() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(2, 1).await;
     for _ in 0..8 {

@@ -21,7 +21,7 @@ async fn bed() -> Bed {
 }
 
 #[tokio::test]
-async fn a_walk_that_came_to_its_limit_is_continued_behind_what_it_took() {
+async fn a_scan_that_reached_its_limit_continues_after_the_last_entry_it_took() {
     let bed = bed().await;
     let mut connection = Connection::open(&bed).await;
     let mut start = ScanStart::START;
@@ -39,7 +39,7 @@ async fn a_walk_that_came_to_its_limit_is_continued_behind_what_it_took() {
 }
 
 #[tokio::test]
-async fn a_walk_that_saw_all_is_followed_by_one_from_the_first_token_that_is_there() {
+async fn a_scan_that_saw_all_entries_is_followed_by_one_from_the_first_entry() {
     let bed = bed().await;
     let mut lost = Connection::open(&bed).await;
     let held = lost.claim(ScanStart::START, 10).await;
@@ -118,7 +118,7 @@ impl Connection {
 /// lock. If the claim took the lane by the deleted entry, the lane would get one entry more each time. The claim
 /// checks the ctids of its entries: while it runs, not even VACUUM gives the ctid of a deleted entry to another one.
 #[tokio::test]
-async fn a_token_that_was_replaced_during_the_walk_is_not_taken() {
+async fn a_ready_entry_that_was_replaced_during_the_scan_is_not_taken() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(1, 1).await;
     waits_before(&bed, "lane_lock").await;

@@ -51,7 +51,7 @@ async fn entries(bed: &Bed) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn a_stale_version_at_the_right_place_settles_nothing() {
+async fn a_stale_version_at_the_right_ctid_settles_nothing() {
     let (bed, connection, lanes) = claimed(2).await;
     let (stale, entry) = finished(&lanes[0]);
     let stale = Settlement {

@@ -9,7 +9,7 @@ use crate::support::wait_until;
 const SESSIONS: i64 = 3000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_reads_what_it_walks_though_it_was_planned_on_an_empty_schema() {
+async fn a_maintenance_round_planned_on_an_empty_schema_reads_only_what_it_scans() {
     let bed = Bed::new().await;
     bed.subscribe(&Sub {
         name: "second",

@@ -122,7 +122,7 @@ async fn progress_that_was_moved_is_found_by_its_key() {
 }
 
 #[tokio::test]
-async fn a_place_that_has_another_lane_says_nothing_of_this_one() {
+async fn a_ctid_that_has_another_lanes_progress_says_nothing_of_this_lane() {
     let (bed, mut connection) = lanes(2).await;
     // Each points to the other, of which one has come further.
     bed.client
@@ -149,7 +149,7 @@ async fn a_place_that_has_another_lane_says_nothing_of_this_one() {
 }
 
 #[tokio::test]
-async fn of_a_group_only_what_somebody_else_settled_is_lost() {
+async fn of_a_group_only_the_lanes_that_another_holder_settled_are_lost() {
     let (bed, mut connection) = lanes(10).await;
     let held = claim_all(&mut connection, 10).await;
     bed.client
@@ -172,7 +172,7 @@ async fn of_a_group_only_what_somebody_else_settled_is_lost() {
 }
 
 #[tokio::test]
-async fn a_token_at_the_place_of_one_that_is_gone_stays() {
+async fn a_ready_entry_at_the_ctid_of_a_deleted_one_stays() {
     let (bed, mut connection) = lanes(10).await;
     let held = claim_all(&mut connection, 10).await;
     // Their entries go, and others come to where they were.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::TestDb;
 
 #[tokio::test]
-async fn a_gist_says_what_the_payload_says_at_its_places_and_nothing_else() {
+async fn a_preview_has_the_payloads_values_at_its_pointers_and_nothing_else() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let filling = "z".repeat(50_000);

@@ -33,7 +33,7 @@ async fn pages_read(bed: &Bed, floors: &[(i32, Timestamp)]) -> i64 {
 }
 
 #[tokio::test]
-async fn a_look_that_knows_a_floor_steps_over_no_token_that_was_below_it() {
+async fn a_scan_with_a_low_water_mark_passes_over_no_ready_entry_below_it() {
     let bed = Bed::new().await;
     bed.enqueue_bulk(3, 2).await;
     let mut holder = bed.db.connect().await;

@@ -65,7 +65,7 @@ async fn a_held_snapshot_leaves_a_lookup_fifteen_dead_steps_at_the_most() {
 
 /// A redelivered dead letter is entered where its lane's progress is, whose number the settlement has just written.
 #[tokio::test]
-async fn a_settled_letter_walks_none_of_the_dead_versions_of_its_lane() {
+async fn settling_a_requeued_dead_letter_reads_no_dead_version_of_its_lane() {
     let (bed, connection, mut lane) = claimed(3_100).await;
     let mut holder = bed.db.connect().await;
     let _held = hold(&mut holder).await;

@@ -84,7 +84,7 @@ pub const ROWS: &[Row] = &[
                 "",
             )],
         ),
-        test: "engine::failures::a_spare_token_of_a_lane_with_a_long_delivery_does_not_claim_it_again",
+        test: "engine::failures::a_spare_ready_entry_of_a_lane_with_a_long_delivery_does_not_claim_it_again",
     },
     Row {
         name: "ProgressReadBeforeLock",
@@ -424,7 +424,7 @@ pub const ROWS: &[Row] = &[
         invariant: 5,
         without: "where progress is at its place, too",
         change: Sql("finish", &[(" AND p.version + p.step = p_versions[i]\n", "\n")]),
-        test: "statements::finish::a_stale_version_at_the_right_place_settles_nothing",
+        test: "statements::finish::a_stale_version_at_the_right_ctid_settles_nothing",
     },
     Row {
         name: "SettledElsewhere",
@@ -491,7 +491,7 @@ pub const ROWS: &[Row] = &[
                 "array_agg(CASE WHEN false THEN",
             )],
         ),
-        test: "engine::claims::a_spare_token_of_a_head_in_backoff_is_no_attempt",
+        test: "engine::claims::a_spare_ready_entry_of_a_head_in_backoff_costs_no_attempt",
     },
     Row {
         name: "HeartbeatsNeverExpire",
@@ -532,14 +532,14 @@ pub const ROWS: &[Row] = &[
         invariant: 8,
         without: "a worker gives up the doorbell when it was told, or finds events anyway",
         change: Rust(Mutation::DoorbellKept),
-        test: "engine::waking::a_worker_that_was_told_gives_up_the_doorbell_until_it_is_calm",
+        test: "engine::waking::a_notified_worker_releases_the_doorbell_until_its_quiet_period_has_passed",
     },
     Row {
         name: "DoorbellLeftBehind",
         invariant: 8,
         without: "who leaves the queue for the doorbell gives back what its session has",
         change: Rust(Mutation::DoorbellLeftBehind),
-        test: "process::stopped_backends::a_doorbell_that_is_granted_as_the_wait_for_it_is_given_up_is_given_back",
+        test: "process::stopped_backends::a_doorbell_that_is_granted_while_its_wait_is_cancelled_is_released",
     },
     Row {
         name: "NobodyRings",
@@ -592,7 +592,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "a worker gives its walks the bounds that the ones before came to",
         change: Rust(Mutation::NoBound),
-        test: "engine::bounds::deleted_tokens_that_a_snapshot_keeps_are_walked_when_a_worker_begins_and_not_again",
+        test: "engine::bounds::deleted_ready_entries_that_a_snapshot_keeps_are_scanned_when_a_worker_starts_and_not_again",
     },
     Row {
         name: "ClaimsFromTheStart",
@@ -602,7 +602,7 @@ pub const ROWS: &[Row] = &[
             "claim",
             &[("AND (r.due_at, r.id) > (v_first_at, v_first_id) ", "")],
         ),
-        test: "statements::entries::a_walk_that_came_to_its_limit_is_continued_behind_what_it_took",
+        test: "statements::entries::a_scan_that_reached_its_limit_continues_after_the_last_entry_it_took",
     },
     Row {
         name: "TokensNotLookedAtAgain",
@@ -615,7 +615,7 @@ pub const ROWS: &[Row] = &[
                 "IF ",
             )],
         ),
-        test: "statements::entries::a_token_that_was_replaced_during_the_walk_is_not_taken",
+        test: "statements::entries::a_ready_entry_that_was_replaced_during_the_scan_is_not_taken",
     },
     Row {
         name: "FutureTokensRead",
@@ -637,7 +637,7 @@ pub const ROWS: &[Row] = &[
         invariant: 9,
         without: "the look back over filtered events is bounded",
         change: Sql("filter_look_back", &[("64", "1000000")]),
-        test: "engine::filters::a_filtered_event_writes_no_token_but_a_long_run_of_them_wakes_the_lane_once",
+        test: "engine::filters::a_filtered_event_inserts_no_ready_entry_but_a_long_run_of_them_wakes_the_lane_once",
     },
     Row {
         name: "TurnNotAwaited",
@@ -782,14 +782,14 @@ pub const ROWS: &[Row] = &[
         invariant: 13,
         without: "a worker looks behind the bounds of its walks",
         change: Rust(Mutation::NoLookBehind),
-        test: "engine::waking::a_token_whose_producer_committed_late_is_found_behind_the_moving_bound",
+        test: "engine::waking::a_ready_entry_whose_producer_committed_late_is_found_before_the_scan_start",
     },
     Row {
         name: "OpenTransactionsForgotten",
         invariant: 13,
         without: "looks behind them start under what an open transaction may yet insert",
         change: Rust(Mutation::OpenTransactionsForgotten),
-        test: "engine::waking::a_token_whose_producer_committed_late_is_found_behind_the_moving_bound",
+        test: "engine::waking::a_ready_entry_whose_producer_committed_late_is_found_before_the_scan_start",
     },
     Row {
         name: "SurvivorsWakeNobody",
@@ -815,7 +815,7 @@ pub const ROWS: &[Row] = &[
                 "h.attempts, h.crashes, h.retry_at",
             )],
         ),
-        test: "statements::charges::any_number_of_deaths_among_others_makes_a_head_suspect_and_no_more",
+        test: "statements::charges::any_number_of_deaths_among_others_makes_a_head_suspected_poison_and_no_more",
     },
     Row {
         name: "DyingWorkerTakesOver",

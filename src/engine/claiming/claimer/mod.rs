@@ -208,7 +208,7 @@ impl Statements {
                 .await
                 .map_err(StoreError::on("preparing the unlock"))?,
             in_flight: client
-                .prepare(settle::MARK)
+                .prepare(settle::RECORD_IN_FLIGHT)
                 .await
                 .map_err(StoreError::on("preparing the in-flight record"))?,
         })

@@ -303,7 +303,7 @@ impl Session<'_> {
         let entries = self
             .ask(
                 now,
-                settle::mark(&self.client, &self.statements.in_flight, &slow, time_out),
+                settle::record_in_flight(&self.client, &self.statements.in_flight, &slow, time_out),
             )
             .await?;
         CrashPoint::Marked.pass();

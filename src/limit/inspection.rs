@@ -11,7 +11,7 @@ use super::settings::{LinkError, RedisSettings};
 
 /// The result of the check.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub struct Inspection {
     pub version: String,
     /// `maxmemory-policy`, if the server reveals it.
     pub eviction: Option<String>,
@@ -22,7 +22,7 @@ pub struct Survey {
 
 /// # Errors
 /// The reason why Redis cannot be used.
-pub async fn survey(settings: &RedisSettings) -> Result<Survey, LinkError> {
+pub async fn inspect(settings: &RedisSettings) -> Result<Inspection, LinkError> {
     let link = Link::open(settings).await?;
     link.try_scripts().await?;
     let server = link.info("server").await?;
@@ -31,7 +31,7 @@ pub async fn survey(settings: &RedisSettings) -> Result<Survey, LinkError> {
     link.look_at_clock().await?;
     let round_trip = asked_at.elapsed();
     let circuits = link.circuits().await?.into_iter();
-    Ok(Survey {
+    Ok(Inspection {
         round_trip,
         open: circuits
             .filter(|circuit| circuit.open.is_some())

@@ -17,7 +17,7 @@ use crate::config::HttpConfig;
 const LARGEST_BODIES: usize = 4;
 const UNIT: usize = 1024;
 
-pub struct Places {
+pub struct RequestLimits {
     requests: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     shares: Arc<Shares>,
@@ -25,7 +25,7 @@ pub struct Places {
 }
 
 /// A running request's permit.
-pub struct Place(#[allow(dead_code, reason = "it is held, not read")] OwnedSemaphorePermit);
+pub struct RequestPermit(#[allow(dead_code, reason = "it is held, not read")] OwnedSemaphorePermit);
 
 /// The memory that a body has taken so far.
 pub struct Room {
@@ -49,7 +49,7 @@ struct Share {
     units: usize,
 }
 
-impl Places {
+impl RequestLimits {
     pub fn new(config: &HttpConfig) -> Self {
         let units = units(config.max_body_bytes) * LARGEST_BODIES;
         let most = Share {
@@ -71,9 +71,9 @@ impl Places {
         self.max_body_bytes
     }
 
-    pub fn request(&self) -> Result<Place, Problem> {
-        let place = Arc::clone(&self.requests).try_acquire_owned();
-        place.map(Place).map_err(|_| Problem::busy())
+    pub fn request(&self) -> Result<RequestPermit, Problem> {
+        let permit = Arc::clone(&self.requests).try_acquire_owned();
+        permit.map(RequestPermit).map_err(|_| Problem::busy())
     }
 
     /// Reserves room for a body of this token.
@@ -189,8 +189,8 @@ mod tests {
 
     const MEGABYTE: usize = 1 << 20;
 
-    fn places() -> Places {
-        Places::new(&HttpConfig {
+    fn limits() -> RequestLimits {
+        RequestLimits::new(&HttpConfig {
             max_body_bytes: MEGABYTE,
             // Eight of them are the API's.
             max_connections: 24,
@@ -199,9 +199,9 @@ mod tests {
     }
 
     /// As many bodies of a size as get room.
-    fn fill(places: &Places, token_id: Option<i64>, bytes: usize) -> Vec<Room> {
+    fn fill(limits: &RequestLimits, token_id: Option<i64>, bytes: usize) -> Vec<Room> {
         let mut rooms = Vec::new();
-        while let Ok(mut room) = places.body(token_id) {
+        while let Ok(mut room) = limits.body(token_id) {
             if room.grow(bytes).is_err() {
                 break;
             }
@@ -212,18 +212,18 @@ mod tests {
 
     #[test]
     fn bodies_share_the_memory_of_four_of_the_largest() {
-        let places = places();
-        let rooms = fill(&places, None, MEGABYTE);
+        let limits = limits();
+        let rooms = fill(&limits, None, MEGABYTE);
         assert_eq!(rooms.len(), 4);
         drop(rooms);
-        assert_eq!(fill(&places, None, MEGABYTE).len(), 4, "it is given back");
+        assert_eq!(fill(&limits, None, MEGABYTE).len(), 4, "it is given back");
     }
 
     #[test]
     fn a_body_that_comes_in_pieces_is_counted_as_it_is_allocated() {
         const MOST: usize = 10_000;
-        let places = places();
-        let mut room = places.body(None).ok().unwrap();
+        let limits = limits();
+        let mut room = limits.body(None).ok().unwrap();
         let mut buffer = Vec::new();
         for _ in 0..MOST / 100 {
             room.reserve(&mut buffer, 100, MOST).unwrap();
@@ -241,33 +241,33 @@ mod tests {
 
     #[test]
     fn a_body_that_has_not_arrived_holds_no_memory() {
-        let places = places();
-        let slow: Vec<Room> = (0..100).map(|_| places.body(None).ok().unwrap()).collect();
-        assert_eq!(fill(&places, None, MEGABYTE).len(), 4);
+        let limits = limits();
+        let slow: Vec<Room> = (0..100).map(|_| limits.body(None).ok().unwrap()).collect();
+        assert_eq!(fill(&limits, None, MEGABYTE).len(), 4);
         drop(slow);
     }
 
     #[test]
     fn one_token_leaves_others_half_of_the_memory_and_of_the_connections() {
-        let places = places();
-        let large = fill(&places, Some(1), MEGABYTE);
+        let limits = limits();
+        let large = fill(&limits, Some(1), MEGABYTE);
         assert_eq!(large.len(), 2);
-        assert_eq!(fill(&places, Some(2), MEGABYTE).len(), 2);
+        assert_eq!(fill(&limits, Some(2), MEGABYTE).len(), 2);
         drop(large);
-        let small = fill(&places, Some(1), 1);
+        let small = fill(&limits, Some(1), 1);
         assert_eq!(small.len(), 4);
-        assert_eq!(fill(&places, Some(2), 1).len(), 4);
+        assert_eq!(fill(&limits, Some(2), 1).len(), 4);
         drop(small);
-        assert!(places.shares.taken.lock().unwrap().is_empty());
+        assert!(limits.shares.taken.lock().unwrap().is_empty());
     }
 
     #[test]
     fn a_body_takes_by_the_kilobyte_however_it_is_cut() {
-        let places = places();
-        let mut room = places.body(Some(1)).ok().unwrap();
+        let limits = limits();
+        let mut room = limits.body(Some(1)).ok().unwrap();
         for _ in 0..2_048 {
             room.grow(1).ok().unwrap();
         }
-        assert_eq!(places.memory.available_permits(), 4 * 1_024 - 2);
+        assert_eq!(limits.memory.available_permits(), 4 * 1_024 - 2);
     }
 }

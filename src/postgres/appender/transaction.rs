@@ -18,19 +18,19 @@ pub struct Waiting {
     since: Instant,
     stream: String,
     events: Vec<Kept>,
-    answer: oneshot::Sender<Flown>,
+    answer: oneshot::Sender<Attempt>,
 }
 
 /// The result of a call, or of one transaction for several calls.
-pub enum Flown {
+pub enum Attempt {
     Enqueued(Vec<Enqueued>),
     Failed(AppenderError),
     /// Nothing was appended, for a reason that passes: for example, another transaction holds a session's append lock.
-    Back,
+    Postponed,
 }
 
 impl Waiting {
-    pub fn new(stream: &str, events: &[NewEvent<'_>]) -> (Self, oneshot::Receiver<Flown>) {
+    pub fn new(stream: &str, events: &[NewEvent<'_>]) -> (Self, oneshot::Receiver<Attempt>) {
         let (answer, answered) = oneshot::channel();
         let waiting = Self {
             since: Instant::now(),
@@ -46,9 +46,9 @@ impl Waiting {
         self.events.iter().map(move |kept| (stream, kept.event()))
     }
 
-    fn answer(self, flown: Flown) {
+    fn answer(self, attempt: Attempt) {
         // The caller may be gone.
-        let _ = self.answer.send(flown);
+        let _ = self.answer.send(attempt);
     }
 }
 
@@ -80,7 +80,7 @@ impl Drop for Borrowed {
 
 impl Inner {
     /// Appends the events of several calls, and answers each call.
-    pub async fn fly_together(&self, calls: Vec<Waiting>) {
+    pub async fn append_together(&self, calls: Vec<Waiting>) {
         let mut parts = vec![calls];
         // Once Postgres does not answer, the remaining calls fail at once: each further attempt would wait as long
         // again.
@@ -88,39 +88,39 @@ impl Inner {
         while let Some(calls) = parts.pop() {
             let is_late = |call: &Waiting| is_away || call.since.elapsed() > ANSWER_WITHIN;
             let (late, mut calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_late);
-            answer_all(late, || Flown::Failed(AppenderError::NoConnection));
+            answer_all(late, || Attempt::Failed(AppenderError::NoConnection));
             if calls.is_empty() {
                 continue;
             }
             let events: Vec<_> = calls.iter().flat_map(Waiting::events).collect();
-            match self.fly(&events).await {
-                Flown::Enqueued(enqueued) => {
+            match self.try_append(&events).await {
+                Attempt::Enqueued(enqueued) => {
                     let mut enqueued = enqueued.into_iter();
                     for call in calls {
                         let of_call = enqueued.by_ref().take(call.events.len()).collect();
-                        call.answer(Flown::Enqueued(of_call));
+                        call.answer(Attempt::Enqueued(of_call));
                     }
                 }
-                Flown::Failed(error) if !is_of_one_call(&error) => {
+                Attempt::Failed(error) if !is_of_one_call(&error) => {
                     is_away = true;
-                    answer_all(calls, || Flown::Failed(error.clone()));
+                    answer_all(calls, || Attempt::Failed(error.clone()));
                 }
-                Flown::Failed(error) if calls.len() == 1 => {
-                    answer_all(calls, || Flown::Failed(error.clone()));
+                Attempt::Failed(error) if calls.len() == 1 => {
+                    answer_all(calls, || Attempt::Failed(error.clone()));
                 }
                 // One of the calls was refused. Halving finds it with few extra transactions.
-                Flown::Failed(_) => {
+                Attempt::Failed(_) => {
                     let rest = calls.split_off(calls.len() / 2);
                     parts.extend([rest, calls]);
                 }
-                Flown::Back if calls.len() == 1 => answer_all(calls, || Flown::Back),
-                Flown::Back => {
+                Attempt::Postponed if calls.len() == 1 => answer_all(calls, || Attempt::Postponed),
+                Attempt::Postponed => {
                     let (held, free) = self.part_held(calls).await;
                     if held.is_empty() {
                         // The lock is free by now, or the reason was another one. Append each call alone.
                         parts.extend(free.into_iter().map(|call| vec![call]));
                     } else {
-                        answer_all(held, || Flown::Back);
+                        answer_all(held, || Attempt::Postponed);
                         parts.push(free);
                     }
                 }
@@ -167,16 +167,16 @@ impl Inner {
     }
 
     /// Appends events in one transaction with a short lock time-out.
-    pub async fn fly(&self, events: &[(&str, NewEvent<'_>)]) -> Flown {
+    pub async fn try_append(&self, events: &[(&str, NewEvent<'_>)]) -> Attempt {
         let Ok(client) = self.borrow().await else {
-            return Flown::Failed(AppenderError::NoConnection);
+            return Attempt::Failed(AppenderError::NoConnection);
         };
         let deadline = Instant::now() + ANSWER_WITHIN;
         let appending = group::append(&client, events, Some(group::LOCK_TIMEOUT));
         let error = match within(&client, &self.database, deadline, appending).await {
             Ok(enqueued) => {
                 client.give_back();
-                return Flown::Enqueued(enqueued);
+                return Attempt::Enqueued(enqueued);
             }
             Err(error) => error,
         };
@@ -184,13 +184,15 @@ impl Inner {
             client.give_back();
         }
         match error {
-            AppendError::Store(error) if error.class() == ErrorClass::Retryable => Flown::Back,
-            error => Flown::Failed(error.into()),
+            AppendError::Store(error) if error.class() == ErrorClass::Retryable => {
+                Attempt::Postponed
+            }
+            error => Attempt::Failed(error.into()),
         }
     }
 
     /// Appends one call's events in a transaction that waits for its sessions until the call's deadline.
-    pub async fn fly_and_wait(
+    pub async fn append_and_wait(
         &self,
         stream: &str,
         events: &[NewEvent<'_>],
@@ -218,9 +220,9 @@ impl Inner {
     }
 }
 
-fn answer_all(calls: Vec<Waiting>, flown: impl Fn() -> Flown) {
+fn answer_all(calls: Vec<Waiting>, attempt: impl Fn() -> Attempt) {
     for call in calls {
-        call.answer(flown());
+        call.answer(attempt());
     }
 }
 
