@@ -99,11 +99,8 @@ pub(crate) async fn sign_in(
     body: Body,
 ) -> Result<Response, Trouble> {
     forgery::check_site(&headers)?;
-    let body = dashboard.desk.small_body(None, body).await?;
-    let form = Form::of_body(&body);
-    let next = own_path(form.raw("next").unwrap_or("/"));
     let from = peer.ip().to_canonical();
-    let refuse = |status, why: &str| {
+    let refuse = |next: &str, status, why: &str| {
         let asked = next.parse::<Uri>().ok();
         let first = SignInFirst {
             asked_by_other_site: false,
@@ -112,10 +109,14 @@ pub(crate) async fn sign_in(
         *response.status_mut() = status;
         Ok(response)
     };
+    // Before the body is read, which takes a stranger's share.
     if !dashboard.attempts.may_try(from, Instant::now()) {
         let why = "Too many attempts failed from your address. Wait a minute.";
-        return refuse(StatusCode::TOO_MANY_REQUESTS, why);
+        return refuse("/", StatusCode::TOO_MANY_REQUESTS, why);
     }
+    let body = dashboard.desk.sign_in_body(body).await?;
+    let form = Form::of_body(&body);
+    let next = own_path(form.raw("next").unwrap_or("/"));
     let token = form.raw("token").unwrap_or_default().trim();
     let grant = match dashboard.desk.access.holder(token).await {
         Ok(grant) => grant,
@@ -124,7 +125,7 @@ pub(crate) async fn sign_in(
                 StatusCode::UNAUTHORIZED => {
                     dashboard.attempts.failed(from, Instant::now());
                     let why = "This token is not valid here, was revoked, or has expired.";
-                    refuse(StatusCode::UNAUTHORIZED, why)
+                    refuse(next, StatusCode::UNAUTHORIZED, why)
                 }
                 _ => Err(problem.into()),
             };
@@ -132,11 +133,11 @@ pub(crate) async fn sign_in(
     };
     if !grant.has(Scope::Read) {
         let why = "This token has no scope read: it cannot be used for the dashboard.";
-        return refuse(StatusCode::FORBIDDEN, why);
+        return refuse(next, StatusCode::FORBIDDEN, why);
     }
     if !grant.reaches_all_sessions() {
         let why = "This token is for some sessions only: it cannot be used for the dashboard.";
-        return refuse(StatusCode::FORBIDDEN, why);
+        return refuse(next, StatusCode::FORBIDDEN, why);
     }
     dashboard.desk.access.pace(&grant).await?;
     let id = remember(&dashboard, &grant).await?;
@@ -163,7 +164,7 @@ pub(crate) async fn sign_out(
     body: Body,
 ) -> Result<Response, Trouble> {
     let visitor = Visitor::of(&dashboard, &headers, peer).await?;
-    let body = dashboard.desk.small_body(None, body).await?;
+    let body = dashboard.desk.small_body(visitor.token_id(), body).await?;
     forgery::check(&visitor, &headers, &Form::of_body(&body))?;
     if let Some(id) = visitor::sign_in_of(&headers) {
         let lease = Lease::take(&dashboard.pool).await?;

@@ -72,6 +72,11 @@ impl Visitor {
         })
     }
 
+    /// The token's id.
+    pub(crate) fn token_id(&self) -> Option<i64> {
+        self.grant.as_ref().map(|grant| grant.token_id)
+    }
+
     /// The token's name.
     pub(crate) fn name(&self) -> Option<&str> {
         self.grant.as_ref().map(|grant| grant.name.as_str())

@@ -5,15 +5,14 @@
 //! message, unless it is another task than the message is known to have become. Anything else it tells changes nothing; the
 //! adapter asks again when the acknowledgement is late.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use deadpool_postgres::Object;
+use deadpool_postgres::{Object, Pool};
 use lanekeeper_adapters::{Environment, PushKey};
 use lanekeeper_core::a2a::{KEY, MessageTask, PLACE, TaskState};
 use lanekeeper_core::memory::MessageName;
@@ -23,30 +22,36 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::events::{Desk, json};
+use super::cached::{self, ByName, Cached, newly_refused};
+use super::events::{Desk, HeldBody, json};
 use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::request_limits::Stranger;
 use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/a2a/{subscription}/{message_id}";
 /// For Postgres to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// How long a subscription's key is cached, or that there is none.
+/// How long what was read of the subscriptions counts.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
-/// Subscriptions of which that is cached. When there are more, the whole cache is emptied.
-const REMEMBERED: usize = 1_024;
+/// The longest notification: a task with all that it made.
+const LONGEST: usize = 1024 * 1024;
 
-type Keys = HashMap<String, (Instant, Option<Arc<PushKey>>)>;
+/// A subscription that takes notifications.
+struct Notified {
+    id: i32,
+    key: PushKey,
+}
 
 /// Receives notifications.
 pub struct Inbox {
     desk: Arc<Desk>,
     environment: Environment,
-    keys: Mutex<Keys>,
+    notified: Arc<Cached<ByName<Notified>>>,
 }
 
 /// The route.
@@ -169,17 +174,17 @@ async fn receive(
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path((subscription, message_id)) = path.map_err(|_| refused())?;
+    let token = token(&headers).ok_or_else(refused)?;
+    let notified = inbox.notified(&subscription).await?;
+    let notified = notified.filter(|notified| notified.key.verifies(message_id, token));
+    let agent = Stranger::Agent(notified.ok_or_else(refused)?.id);
+    let body = inbox.desk.body_of_stranger(agent, LONGEST, body);
+    let HeldBody { bytes, room } = body.await?;
     let place = inbox.desk.request()?;
-    let key = inbox.key(&subscription).await?;
-    let token = token(&headers).unwrap_or_default();
-    if !key.is_some_and(|key| key.verifies(message_id, token)) {
-        return Err(refused());
-    }
-    let body = inbox.desk.body_of_append(None, body).await?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let taking = tokio::spawn(async move {
-        let _held = (place, body.room);
-        match Told::read(&body.bytes)? {
+        let _held = (room, place);
+        match Told::read(&bytes)? {
             Told::Nothing => Ok(None),
             Told::Complete(task_id) => inbox
                 .acknowledge(&subscription, message_id, task_id)
@@ -217,53 +222,20 @@ impl Inbox {
         Self {
             desk,
             environment,
-            keys: Mutex::default(),
+            notified: Cached::new(BELIEVED_FOR),
         }
     }
 
-    /// By what notifications to a subscription are known; `None`: it takes none.
-    async fn key(&self, subscription: &str) -> Result<Option<Arc<PushKey>>, Problem> {
-        if let Some((at, key)) = self.keys().get(subscription)
-            && at.elapsed() < BELIEVED_FOR
-        {
-            return Ok(key.clone());
-        }
-        let settings = self
-            .ask(async |client| a2a::settings(client, subscription).await)
+    /// The subscription of this name, if it takes notifications. No name is remembered that somebody asks for.
+    async fn notified(&self, subscription: &str) -> Result<Option<Arc<Notified>>, Problem> {
+        let (pool, environment) = (self.desk.pool.clone(), self.environment.clone());
+        let all = self
+            .notified
+            .get(async move |before| load(&pool, environment, before.as_deref()).await)
             .await?;
-        let key = match settings {
-            None => None,
-            Some(settings) => {
-                let (name, environment) = (subscription.to_owned(), self.environment.clone());
-                // A secret may stand in a file.
-                let reading = tokio::task::spawn_blocking(move || {
-                    PushKey::of(&name, &settings, &environment)
-                });
-                match reading.await {
-                    Ok(Ok(key)) => key.map(Arc::new),
-                    Ok(Err(error)) => {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::warn!(
-                            subscription,
-                            error,
-                            "an agent's notifications cannot be checked, and are refused"
-                        );
-                        None
-                    }
-                    Err(_) => return Err(Problem::failed()),
-                }
-            }
-        };
-        let mut keys = self.keys();
-        if keys.len() >= REMEMBERED {
-            keys.clear();
-        }
-        keys.insert(subscription.to_owned(), (Instant::now(), key.clone()));
-        Ok(key)
-    }
-
-    fn keys(&self) -> std::sync::MutexGuard<'_, Keys> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(all
+            .get(subscription)
+            .and_then(|one| one.as_ref().ok().cloned()))
     }
 
     async fn acknowledge(
@@ -314,6 +286,38 @@ impl Inbox {
             }
         }
     }
+}
+
+async fn load(
+    pool: &Pool,
+    environment: Environment,
+    before: Option<&ByName<Notified>>,
+) -> Result<ByName<Notified>, Problem> {
+    let all = cached::ask(pool, async |client| a2a::subscriptions(client).await).await?;
+    // Secrets may stand in files.
+    let building = tokio::task::spawn_blocking(move || {
+        let built = all.into_iter().filter_map(|one| {
+            let key = PushKey::of(&one.name, &one.settings, &environment);
+            let notified = match key {
+                Ok(key) => Ok(Arc::new(Notified {
+                    id: one.id,
+                    key: key?,
+                })),
+                Err(error) => Err(error.to_string()),
+            };
+            Some((one.name, notified))
+        });
+        built.collect::<ByName<Notified>>()
+    });
+    let built = building.await.map_err(|_| Problem::failed())?;
+    for (subscription, reason) in newly_refused(before, &built) {
+        tracing::warn!(
+            subscription,
+            reason,
+            "an agent's notifications cannot be checked, and are refused"
+        );
+    }
+    Ok(built)
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use super::cloudevents::{Event as CloudEvent, Mode};
 use super::openapi::operation;
 use super::problem::Problem;
 use super::problem_type;
-use super::request_limits::{RequestLimits, RequestPermit, Room};
+use super::request_limits::{RequestLimits, RequestPermit, Room, Stranger};
 use super::routes::{Routes, Shared};
 use crate::config::HttpConfig;
 
@@ -118,27 +118,26 @@ impl Desk {
         Ok(HeldBody { bytes, room })
     }
 
-    /// The body of a source's request, before it is known who sent it: all bodies of one source share what those of one
-    /// access token may take.
-    pub(crate) async fn body_of_source(
+    /// The body of a request before it is known who sent it, with the memory that it takes.
+    pub(crate) async fn body_of_stranger(
         &self,
-        source_id: i32,
+        stranger: Stranger,
         most: usize,
         body: axum::body::Body,
     ) -> Result<HeldBody, Problem> {
-        // Ids of tokens are above zero.
-        let mut room = self.limits.body(Some(-i64::from(source_id)))?;
-        let most = most.min(self.limits.max_body_bytes());
-        let reading = read_body(body, &mut room, most);
-        let bytes = in_time(self.body_within, reading)
-            .await
-            .map_err(
-                |problem| match problem.problem_type() == problem_type::PAYLOAD_TOO_LARGE {
-                    true => problem.hint("send less at once, or raise max_bytes of the source"),
-                    false => problem,
-                },
-            )?;
+        let mut room = self.limits.body_of(stranger)?;
+        let reading = read_body(body, &mut room, most.min(self.limits.max_body_bytes()));
+        let bytes = in_time(self.body_within, reading).await?;
         Ok(HeldBody { bytes, room })
+    }
+
+    /// The body of somebody who signs in.
+    ///
+    /// # Errors
+    /// It is too large, takes too long, or finds no room.
+    pub async fn sign_in_body(&self, body: axum::body::Body) -> Result<Vec<u8>, Problem> {
+        let reading = self.body_of_stranger(Stranger::SignIn, SMALL_BODY, body);
+        Ok(reading.await?.bytes)
     }
 
     /// Counts events that were appended.
@@ -273,7 +272,7 @@ async fn append(
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls an event by name is no other's.
-    let producer = grant.map(|grant| format!("token {}", grant.name));
+    let producer = grant.map(|grant| grant.producer());
     let place = desk.limits.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let to = Arc::clone(&desk);

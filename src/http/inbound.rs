@@ -115,7 +115,7 @@ async fn append(
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     // What one token's holder calls a message by name is no other's.
-    let producer = grant.map(|grant| format!("token {}", grant.name));
+    let producer = grant.map(|grant| grant.producer());
     let trace = trace_of(&headers).and_then(|trace| joined(&trace, None));
     let place = desk.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.

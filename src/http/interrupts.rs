@@ -14,7 +14,7 @@ use deadpool_postgres::Object;
 use lanekeeper_postgres::append::{AppendError, NewEvent};
 use lanekeeper_postgres::interrupt::{self, Cancel, Cancelled, Interrupt, Interrupted};
 use lanekeeper_postgres::sqlstate;
-use lanekeeper_postgres::token::{Grant, Scope};
+use lanekeeper_postgres::token::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -107,7 +107,7 @@ async fn interrupt_session(
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     let body: Body = read(&bytes)?;
-    let producer = grant.map(|grant| producer(&grant));
+    let producer = grant.map(|grant| grant.producer());
     let place = desk.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let interrupting = tokio::spawn(async move {
@@ -203,7 +203,7 @@ async fn cancel_message(
     let cancelling = tokio::spawn(async move {
         let _held = request;
         let streams = grant.as_ref().and_then(|grant| grant.streams());
-        let producer = grant.as_ref().map(|grant| producer(grant));
+        let producer = grant.as_ref().map(|grant| grant.producer());
         let which = Cancel {
             message_id,
             session: place.stream.as_deref().zip(place.session.as_deref()),
@@ -235,9 +235,4 @@ async fn cancel_message(
         .unwrap_or_else(|_| Err(Problem::failed()))?;
     let body = serde_json::to_vec(&answer).expect("ids and words always serialise");
     Ok(json(StatusCode::OK, body))
-}
-
-/// As whom a token's holder appends.
-fn producer(grant: &Grant) -> String {
-    format!("token {}", grant.name)
 }

@@ -10,6 +10,7 @@ mod agents;
 mod answer;
 pub mod api;
 mod body;
+mod cached;
 mod cloudevents;
 pub mod config;
 pub mod connections;

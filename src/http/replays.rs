@@ -20,9 +20,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::access::Peer;
-use super::events::{Desk, json};
+use super::events::json;
 use super::object;
 use super::openapi::operation::{Operation, get, post};
+use super::operate::Operators;
 use super::problem::Problem;
 use super::problem_type;
 use super::routes::{Routes, Shared};
@@ -36,7 +37,7 @@ const MOST_LISTED: i64 = 1_000;
 /// The routes.
 pub(super) fn routes<S: Shared>() -> Routes<S>
 where
-    Arc<Desk>: FromRef<S>,
+    Arc<Operators>: FromRef<S>,
 {
     let change = |operation: Operation| {
         operation
@@ -164,23 +165,29 @@ impl Start {
 }
 
 async fn start(
-    State(desk): State<Arc<Desk>>,
+    State(operators): State<Arc<Operators>>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    let grant = desk
+    let grant = operators
+        .desk
         .access
         .judge_any(&headers, peer, Scope::Operate)
         .await?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
-    let body = desk.small_body(token_id, body).await?;
+    let body = operators.desk.small_body(token_id, body).await?;
     let start = Start::read(&body)?;
-    let place = desk.request()?;
+    let place = operators.desk.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let starting = tokio::spawn(async move {
         let _held = place;
-        let mut client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+        // A count may take long: the other connection is left to other requests of operators.
+        let _counting = operators.counting.try_acquire().map_err(|_| {
+            let detail = "another replay is being counted: nothing was started";
+            Problem::later(problem_type::BUSY, detail, 10)
+        })?;
+        let mut client = operators.pool.get().await.map_err(|_| Problem::busy())?;
         let carried_out = carry_out(&mut client, &start, grant.as_deref());
         match timeout(ANSWER_WITHIN, carried_out).await {
             Ok(done) => done,
@@ -220,7 +227,7 @@ async fn carry_out(
         rate: start.rate,
         concurrency: start.concurrency.unwrap_or(Pace::CONCURRENCY),
     };
-    let name = grant.map(|grant| format!("token {}", grant.name));
+    let name = grant.map(Grant::producer);
     let by = By {
         name: name.as_deref(),
         reason: start.reason.as_deref(),
@@ -259,12 +266,13 @@ struct Listed {
 }
 
 async fn list(
-    State(desk): State<Arc<Desk>>,
+    State(operators): State<Arc<Operators>>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     query: Result<Query<Which>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let grant = desk
+    let grant = operators
+        .desk
         .access
         .judge_any(&headers, peer, Scope::Operate)
         .await?;
@@ -277,8 +285,8 @@ async fn list(
         return Err(invalid(format!("limit must be from 1 to {MOST_LISTED}")));
     }
     let streams = grant.as_ref().and_then(|grant| grant.streams());
-    let _place = desk.request()?;
-    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+    let _place = operators.desk.request()?;
+    let client = operators.pool.get().await.map_err(|_| Problem::busy())?;
     let reading = replay::list(&**client, which.all, limit, streams);
     match timeout(ANSWER_WITHIN, reading).await {
         Ok(Ok(replays)) => Ok(answer(&Listed { replays })),
@@ -290,18 +298,19 @@ async fn list(
 type Id = Result<Path<i64>, PathRejection>;
 
 async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(operators): State<Arc<Operators>>,
     path: Id,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let grant = desk
+    let grant = operators
+        .desk
         .access
         .judge_any(&headers, peer, Scope::Operate)
         .await?;
     let Path(replay_id) = path.map_err(|_| no_such())?;
-    let _place = desk.request()?;
-    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+    let _place = operators.desk.request()?;
+    let client = operators.pool.get().await.map_err(|_| Problem::busy())?;
     match timeout(ANSWER_WITHIN, find(&client, replay_id, grant.as_deref())).await {
         Ok(found) => Ok(answer(&found?)),
         Err(_) => Err(gone(client)),
@@ -309,33 +318,33 @@ async fn show(
 }
 
 async fn pause(
-    desk: State<Arc<Desk>>,
+    operators: State<Arc<Operators>>,
     path: Id,
     peer: Extension<Peer>,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    change(desk, path, peer, headers, body, Change::Pause).await
+    change(operators, path, peer, headers, body, Change::Pause).await
 }
 
 async fn resume(
-    desk: State<Arc<Desk>>,
+    operators: State<Arc<Operators>>,
     path: Id,
     peer: Extension<Peer>,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    change(desk, path, peer, headers, body, Change::Resume).await
+    change(operators, path, peer, headers, body, Change::Resume).await
 }
 
 async fn cancel(
-    desk: State<Arc<Desk>>,
+    operators: State<Arc<Operators>>,
     path: Id,
     peer: Extension<Peer>,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    change(desk, path, peer, headers, body, Change::Cancel).await
+    change(operators, path, peer, headers, body, Change::Cancel).await
 }
 
 /// The body of a change; an empty one says nothing.
@@ -348,20 +357,21 @@ struct Why {
 }
 
 async fn change(
-    State(desk): State<Arc<Desk>>,
+    State(operators): State<Arc<Operators>>,
     path: Id,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: axum::body::Body,
     change: Change,
 ) -> Result<Response, Problem> {
-    let grant = desk
+    let grant = operators
+        .desk
         .access
         .judge_any(&headers, peer, Scope::Operate)
         .await?;
     let Path(replay_id) = path.map_err(|_| no_such())?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
-    let body = desk.small_body(token_id, body).await?;
+    let body = operators.desk.small_body(token_id, body).await?;
     let why = if body.is_empty() {
         Why::default()
     } else {
@@ -374,10 +384,10 @@ async fn change(
         let detail = "the reason has more than 1000 bytes: nothing was changed";
         return Err(invalid(detail));
     }
-    let place = desk.request()?;
+    let place = operators.desk.request()?;
     let changing = tokio::spawn(async move {
         let _held = place;
-        let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+        let client = operators.pool.get().await.map_err(|_| Problem::busy())?;
         let carried_out = async {
             find(&client, replay_id, grant.as_deref()).await?;
             let changed = replay::change(&**client, replay_id, change, why.reason.as_deref()).await;

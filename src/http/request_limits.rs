@@ -3,6 +3,10 @@
 //! A body takes memory as it arrives, so a body that is sent slowly, or only announced, holds only what has arrived.
 //! The bodies of one access token take at most half of that memory, and half of the API's connections, so a client that
 //! never finishes its requests cannot block the others.
+//!
+//! Bodies that arrive before it is known who sends them (a source's until its signature is verified, those of agents, of
+//! sign-ins) take at most half of the memory and a quarter of the connections all together, and those of one kind half of
+//! that: strangers cannot block the holders of tokens, and not one source by way of another.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,14 +37,40 @@ pub struct Room {
     permit: Option<OwnedSemaphorePermit>,
     bytes: usize,
     units: usize,
-    /// The token whose share it counts against. `None`: the request needed no token.
-    share: Option<(Arc<Shares>, i64)>,
+    shares: Arc<Shares>,
+    payers: Vec<Payer>,
 }
 
-/// The share of memory and connections that each access token's bodies use.
+/// Whose share a body counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Payer {
+    /// An access token, by its id.
+    Token(i64),
+    /// A source, by its id: its signature is verified.
+    Source(i32),
+    /// Whoever has proven nothing yet, by what is asked for.
+    Unproven(Stranger),
+    /// All those together.
+    AllUnproven,
+}
+
+/// What strangers may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stranger {
+    /// A source, by its id.
+    Source(i32),
+    /// The agent that a subscription sends to, by the subscription's id. It has a message's token, which is little.
+    Agent(i32),
+    SignIn,
+}
+
+/// The share of memory and connections that each payer's bodies use.
 struct Shares {
+    /// What one token or source may use.
     most: Share,
-    taken: Mutex<HashMap<i64, Share>>,
+    /// What all that is unproven may use; one kind of it half of that.
+    unproven: Share,
+    taken: Mutex<HashMap<Payer, Share>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -49,18 +79,33 @@ struct Share {
     units: usize,
 }
 
+impl Share {
+    fn part(self, of: usize) -> Self {
+        Self {
+            bodies: (self.bodies / of).max(1),
+            units: self.units / of,
+        }
+    }
+}
+
 impl RequestLimits {
     pub fn new(config: &HttpConfig) -> Self {
         let units = units(config.max_body_bytes) * LARGEST_BODIES;
-        let most = Share {
-            bodies: (connections::of_api(config.max_connections) / 2).max(1),
-            units: units / 2,
+        let all = Share {
+            bodies: connections::of_api(config.max_connections),
+            units,
+        };
+        let most = all.part(2);
+        let unproven = Share {
+            bodies: all.part(4).bodies,
+            units: all.part(2).units,
         };
         Self {
             requests: Arc::new(Semaphore::new(config.max_requests)),
             memory: Arc::new(Semaphore::new(units)),
             shares: Arc::new(Shares {
                 most,
+                unproven,
                 taken: Mutex::default(),
             }),
             max_body_bytes: config.max_body_bytes,
@@ -76,23 +121,31 @@ impl RequestLimits {
         permit.map(RequestPermit).map_err(|_| Problem::busy())
     }
 
-    /// Reserves room for a body of this token.
+    /// Reserves room for a body of this token; `None`: of whoever needs none.
     pub fn body(&self, token_id: Option<i64>) -> Result<Room, Problem> {
-        if let Some(token_id) = token_id {
-            self.shares.take(
-                token_id,
-                Share {
-                    bodies: 1,
-                    units: 0,
-                },
-            )?;
-        }
+        self.room(token_id.map(Payer::Token).into_iter().collect())
+    }
+
+    /// Reserves room for a body of which nobody knows who sends it.
+    pub fn body_of(&self, stranger: Stranger) -> Result<Room, Problem> {
+        self.room(vec![Payer::Unproven(stranger), Payer::AllUnproven])
+    }
+
+    fn room(&self, payers: Vec<Payer>) -> Result<Room, Problem> {
+        self.shares.take(
+            &payers,
+            Share {
+                bodies: 1,
+                units: 0,
+            },
+        )?;
         Ok(Room {
             memory: Arc::clone(&self.memory),
             permit: None,
             bytes: 0,
             units: 0,
-            share: token_id.map(|token_id| (Arc::clone(&self.shares), token_id)),
+            shares: Arc::clone(&self.shares),
+            payers,
         })
     }
 }
@@ -104,13 +157,11 @@ impl Room {
         self.bytes += bytes;
         let more = units(self.bytes) - self.units;
         let permits = u32::try_from(more).map_err(|_| Problem::busy())?;
-        if let Some((shares, token_id)) = &self.share {
-            let more = Share {
-                bodies: 0,
-                units: more,
-            };
-            shares.take(*token_id, more)?;
-        }
+        let share = Share {
+            bodies: 0,
+            units: more,
+        };
+        self.shares.take(&self.payers, share)?;
         // Counted from here on: given back with the share.
         self.units += more;
         let permit = Arc::clone(&self.memory).try_acquire_many_owned(permits);
@@ -124,6 +175,21 @@ impl Room {
 }
 
 impl Room {
+    /// It is known by now who sent the body: it counts against that share, and no longer against the strangers'.
+    pub fn prove(&mut self, payer: Payer) -> Result<(), Problem> {
+        self.shares.take(&[payer], self.share())?;
+        self.shares.give_back(&self.payers, self.share());
+        self.payers = vec![payer];
+        Ok(())
+    }
+
+    fn share(&self) -> Share {
+        Share {
+            bodies: 1,
+            units: self.units,
+        }
+    }
+
     /// Makes room for more bytes in a buffer of at most `most`. What the buffer allocates is counted, not what it holds.
     pub fn reserve(
         &mut self,
@@ -144,36 +210,50 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if let Some((shares, token_id)) = &self.share {
-            let bodies = 1;
-            let units = self.units;
-            shares.give_back(*token_id, Share { bodies, units });
-        }
+        self.shares.give_back(&self.payers, self.share());
     }
 }
 
 impl Shares {
-    fn take(&self, token_id: i64, more: Share) -> Result<(), Problem> {
+    /// Takes this much of each, or nothing.
+    fn take(&self, payers: &[Payer], more: Share) -> Result<(), Problem> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let share = taken.entry(token_id).or_default();
-        let then = Share {
-            bodies: share.bodies + more.bodies,
-            units: share.units + more.units,
-        };
-        if then.bodies > self.most.bodies || then.units > self.most.units {
-            return Err(Problem::token_busy());
+        for payer in payers {
+            let share = taken.get(payer).copied().unwrap_or_default();
+            let most = self.most_of(*payer);
+            if share.bodies + more.bodies > most.bodies || share.units + more.units > most.units {
+                return Err(match payer {
+                    Payer::Token(_) => Problem::token_busy(),
+                    _ => Problem::busy(),
+                });
+            }
         }
-        *share = then;
+        for payer in payers {
+            let share = taken.entry(*payer).or_default();
+            share.bodies += more.bodies;
+            share.units += more.units;
+        }
         Ok(())
     }
 
-    fn give_back(&self, token_id: i64, less: Share) {
+    fn most_of(&self, payer: Payer) -> Share {
+        match payer {
+            Payer::Token(_) | Payer::Source(_) => self.most,
+            Payer::Unproven(_) => self.unproven.part(2),
+            Payer::AllUnproven => self.unproven,
+        }
+    }
+
+    fn give_back(&self, payers: &[Payer], less: Share) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = taken.get_mut(&token_id) {
+        for payer in payers {
+            let Some(share) = taken.get_mut(payer) else {
+                continue;
+            };
             share.bodies -= less.bodies;
             share.units -= less.units;
             if share.bodies == 0 {
-                taken.remove(&token_id);
+                taken.remove(payer);
             }
         }
     }
@@ -259,6 +339,59 @@ mod tests {
         assert_eq!(fill(&limits, Some(2), 1).len(), 4);
         drop(small);
         assert!(limits.shares.taken.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn strangers_together_leave_tokens_half_of_the_memory_and_three_quarters_of_the_connections() {
+        let limits = limits();
+        let fill = |stranger, bytes| {
+            let mut rooms = Vec::new();
+            while let Ok(mut room) = limits.body_of(stranger) {
+                if room.grow(bytes).is_err() {
+                    break;
+                }
+                rooms.push(room);
+            }
+            rooms
+        };
+        let strangers = [
+            Stranger::Source(1),
+            Stranger::Source(2),
+            Stranger::Agent(1),
+            Stranger::SignIn,
+        ];
+        let large: Vec<_> = strangers.map(|stranger| fill(stranger, MEGABYTE)).into();
+        let counts: Vec<usize> = large.iter().map(Vec::len).collect();
+        assert_eq!(counts, [1, 1, 0, 0]);
+        assert_eq!(super::tests::fill(&limits, Some(1), MEGABYTE).len(), 2);
+        drop(large);
+        let small: Vec<_> = strangers.map(|stranger| fill(stranger, 1)).into();
+        let counts: Vec<usize> = small.iter().map(Vec::len).collect();
+        assert_eq!(counts, [1, 1, 0, 0]);
+        assert_eq!(super::tests::fill(&limits, Some(1), 1).len(), 4);
+        drop(small);
+        assert!(limits.shares.taken.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_proven_gives_way_to_other_strangers_and_has_the_share_of_a_token() {
+        let limits = limits();
+        let mut proven = Vec::new();
+        for _ in 0..2 {
+            let mut room = limits.body_of(Stranger::Source(1)).ok().unwrap();
+            room.grow(MEGABYTE).unwrap();
+            room.prove(Payer::Source(1)).unwrap();
+            proven.push(room);
+        }
+        let mut third = limits.body_of(Stranger::Source(1)).ok().unwrap();
+        third.grow(MEGABYTE).unwrap();
+        assert!(
+            third.prove(Payer::Source(1)).is_err(),
+            "it has half of the memory"
+        );
+        drop((proven, third));
+        assert!(limits.shares.taken.lock().unwrap().is_empty());
+        assert_eq!(limits.memory.available_permits(), 4 * 1_024);
     }
 
     #[test]

@@ -9,26 +9,37 @@ use uuid::Uuid;
 
 use super::StoreError;
 
-/// The adapter's settings of a subscription that sends over A2A; `None`: there is none of this name.
+/// A subscription that sends over A2A.
+#[derive(Debug)]
+pub struct A2aSubscription {
+    pub id: i32,
+    pub name: String,
+    /// The adapter's.
+    pub settings: Value,
+}
+
+/// All subscriptions that send over A2A.
 ///
 /// # Errors
 /// Where they cannot be read.
-pub async fn settings(
+pub async fn subscriptions(
     client: &impl GenericClient,
-    subscription: &str,
-) -> Result<Option<Value>, StoreError> {
+) -> Result<Vec<A2aSubscription>, StoreError> {
     let rows = client
-        .query_typed(
-            include_str!("sql/a2a_subscription.sql"),
-            &[(&subscription, Type::TEXT)],
-        )
+        .query_typed(include_str!("sql/a2a_subscription_list.sql"), &[])
         .await
         .map_err(StoreError::on(
-            "looking up a subscription that sends over A2A",
+            "listing the subscriptions that send over A2A",
         ))?;
-    let settings = rows.first().map(|row| row.get::<_, Value>("settings"));
-    // Limits that this release does not understand keep the subscription from being delivered.
-    Ok(settings.and_then(|settings| Some(limit::split(settings).ok()?.1)))
+    let all = rows.iter().filter_map(|row| {
+        Some(A2aSubscription {
+            id: row.get("subscription_id"),
+            name: row.get("name"),
+            // Limits that this release does not understand keep the subscription from being delivered.
+            settings: limit::split(row.get("settings")).ok()?.1,
+        })
+    });
+    Ok(all.collect())
 }
 
 /// A message that waits for its acknowledgement.

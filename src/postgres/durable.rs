@@ -70,6 +70,8 @@ pub struct NewStream<'a> {
     pub closed: bool,
     /// An array as `enqueue_many` takes it, all of this session.
     pub events: Option<&'a str>,
+    /// Whom it is created for, as in [`NewEvent`](super::append::NewEvent); `None`: whoever needs no token.
+    pub on_behalf_of: Option<&'a str>,
 }
 
 /// What came of a creation.
@@ -111,6 +113,7 @@ pub async fn create(
                 (&new.expires_at, Type::TIMESTAMPTZ),
                 (&new.closed, Type::BOOL),
                 (&new.events, Type::TEXT),
+                (&new.on_behalf_of, Type::TEXT),
             ],
         )
         .await
@@ -148,6 +151,8 @@ pub struct NewEvents<'a> {
     pub writer_seq: Option<&'a str>,
     pub producer: Option<Producer<'a>>,
     pub close: bool,
+    /// Whom it is appended for, as in [`NewEvent`](super::append::NewEvent); `None`: whoever needs no token.
+    pub on_behalf_of: Option<&'a str>,
 }
 
 /// What came of an append.
@@ -224,7 +229,7 @@ pub async fn append(
     let id = new.producer.map(|producer| producer.id);
     let epoch = new.producer.map(|producer| producer.epoch);
     let seq = new.producer.map(|producer| producer.seq);
-    let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 10] = [
         (&stream, Type::TEXT),
         (&session, Type::TEXT),
         (&new.content_type, Type::TEXT),
@@ -234,6 +239,7 @@ pub async fn append(
         (&epoch, Type::INT8),
         (&seq, Type::INT8),
         (&new.close, Type::BOOL),
+        (&new.on_behalf_of, Type::TEXT),
     ];
     let row = client
         .query_typed_one(include_str!("sql/durable_append.sql"), &parameters)

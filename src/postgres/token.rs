@@ -223,6 +223,11 @@ impl Grant {
         hash(&bearer.secret).ct_eq(&self.hash).into()
     }
 
+    /// As whom its holder appends: what streams name among their producers.
+    pub fn producer(&self) -> String {
+        format!("token {}", self.name)
+    }
+
     pub fn has(&self, scope: Scope) -> bool {
         self.scopes.iter().any(|has| has == scope.as_str())
     }

@@ -10,7 +10,8 @@
 --   with seq 0; its seq is not the next one. `epoch` and `seq` are where the producer stands.
 -- - `writer_seq`: Stream-Seq is not above the last one.
 --
--- SQLSTATEs, each with nothing changed: LK010 no such session; those of enqueue() and close_session().
+-- SQLSTATEs, each with nothing changed: LK009 a stream of other producers, whom nothing else is told; LK010 no such session;
+-- those of enqueue() and close_session().
 --
 -- What a producer sent and where it stands are written in one transaction, so a retry after a crash at any line is either the
 -- first or a duplicate. Order: the session's append lock is taken first and serialises all requests of the stream.
@@ -31,6 +32,11 @@ DECLARE
     v_stream     record;
     v_is_row     boolean;
 BEGIN
+    -- A request that only closes appends nothing that would be refused.
+    IF EXISTS (SELECT FROM lanekeeper.stream AS t
+               WHERE t.name = p_stream AND t.producers IS NOT NULL AND NOT lanekeeper.may_produce(t.producers)) THEN
+        PERFORM lanekeeper.raise_not_producer(p_stream);
+    END IF;
     SELECT f.session_id INTO v_session_id FROM lanekeeper.lock_session(p_stream, p_session) AS f;
     -- In statements of their own, after the lock.
     SELECT d.content_type, d.ttl_seconds, d.expires_at, d.used_at, d.writer_seq, d.closed_by, d.closed_epoch, d.closed_seq,

@@ -40,7 +40,7 @@ impl FromRequest<Arc<Dashboard>> for Order {
         let Extension(peer) = peer.map_err(|_| Trouble::forbidden("The client has no address."))?;
         let headers: &HeaderMap = &parts.headers;
         let visitor = Visitor::of(state, headers, peer).await?;
-        let body = state.desk.small_body(None, body).await?;
+        let body = state.desk.small_body(visitor.token_id(), body).await?;
         let form = Form::of_body(&body);
         forgery::check(&visitor, headers, &form)?;
         Ok(Self {

@@ -127,7 +127,7 @@ impl Caller {
         let grant: Option<Arc<Grant>> = documents.judge(headers, peer, Scope::Produce).await?;
         Ok(Self {
             token_id: grant.as_ref().map(|grant| grant.token_id),
-            producer: grant.map(|grant| format!("token {}", grant.name)),
+            producer: grant.map(|grant| grant.producer()),
         })
     }
 }

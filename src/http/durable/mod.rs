@@ -144,19 +144,8 @@ fn missing(name: &Name) -> Problem {
 }
 
 impl Durable {
-    /// Lets a request through that may do this with the stream. Returns its token's id.
+    /// Lets a request through that may do this with the stream. Returns its token's grant; `None`: it needs none.
     async fn judge(
-        &self,
-        headers: &HeaderMap,
-        peer: Peer,
-        scope: Scope,
-        name: &Name,
-    ) -> Result<Option<i64>, Problem> {
-        let grant = self.grant(headers, peer, scope, name).await?;
-        Ok(grant.map(|grant| grant.token_id))
-    }
-
-    async fn grant(
         &self,
         headers: &HeaderMap,
         peer: Peer,

@@ -75,7 +75,7 @@ pub async fn read(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let name = named(path)?;
-    let grant = durable.grant(&headers, peer, Scope::Read, &name).await?;
+    let grant = durable.judge(&headers, peer, Scope::Read, &name).await?;
     let asked = Asked::read(uri.query().unwrap_or(""))?;
     let request = durable.desk.request()?;
     let reading = Reading {

@@ -38,7 +38,9 @@ pub async fn create(
     body: Body,
 ) -> Result<Response, Problem> {
     let name = named(path)?;
-    let token_id = durable.judge(&headers, peer, Scope::Produce, &name).await?;
+    let grant = durable.judge(&headers, peer, Scope::Produce, &name).await?;
+    let token_id = grant.as_ref().map(|grant| grant.token_id);
+    let on_behalf_of = grant.map(|grant| grant.producer());
     if headers.contains_key("stream-forked-from") {
         let detail = "this server forks no streams: nothing was created";
         return Err(Problem::new(problem_type::NOT_IMPLEMENTED, detail)
@@ -70,6 +72,7 @@ pub async fn create(
             expires_at: expiry.at,
             closed,
             events: events.as_ref().map(|(events, _)| events.as_str()),
+            on_behalf_of: on_behalf_of.as_deref(),
         };
         let created = to
             .ask(async |client| durable::create(client, &name.stream, &name.session, &new).await)
@@ -125,7 +128,9 @@ pub async fn append(
     body: Body,
 ) -> Result<Response, Problem> {
     let name = named(path)?;
-    let token_id = durable.judge(&headers, peer, Scope::Produce, &name).await?;
+    let grant = durable.judge(&headers, peer, Scope::Produce, &name).await?;
+    let token_id = grant.as_ref().map(|grant| grant.token_id);
+    let on_behalf_of = grant.map(|grant| grant.producer());
     let HeldBody { bytes, room } = durable.desk.body_of_append(token_id, body).await?;
     let close = request::closes(&headers);
     // What a library puts there by itself means nothing where there is no body.
@@ -168,6 +173,7 @@ pub async fn append(
             writer_seq: request::writer_seq(&given)?,
             producer: request::producer(&given)?,
             close,
+            on_behalf_of: on_behalf_of.as_deref(),
         };
         let appended = to
             .ask(async |client| durable::append(client, &name.stream, &name.session, &new).await)

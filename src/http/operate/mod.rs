@@ -29,6 +29,7 @@ use std::time::Duration;
 use axum::extract::FromRef;
 use deadpool_postgres::Pool;
 use lanekeeper_limit::RedisSettings;
+use tokio::sync::Semaphore;
 
 use super::events::Desk;
 use super::routes::{Routes, Shared};
@@ -47,9 +48,11 @@ pub struct Fleet {
 
 /// What these routes share.
 pub struct Operators {
-    desk: Arc<Desk>,
+    pub(super) desk: Arc<Desk>,
     /// Not the one of producers: an operator must not make an append wait for a connection.
-    pool: Pool,
+    pub(super) pool: Pool,
+    /// What a replay is to deliver is counted for one request at a time.
+    pub(super) counting: Semaphore,
     fleet: Fleet,
     redis: Option<RedisSettings>,
 }
@@ -60,6 +63,7 @@ impl Operators {
         Self {
             desk,
             pool,
+            counting: Semaphore::new(1),
             fleet,
             redis,
         }

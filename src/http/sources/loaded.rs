@@ -2,7 +2,6 @@
 //!
 //! Secrets are read with them, so that one which is replaced in its file, or in the definition, counts a second later.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,24 +9,18 @@ use deadpool_postgres::Pool;
 use lanekeeper_adapters::Environment;
 use lanekeeper_core::source::{SourceDefinition, Template};
 use lanekeeper_postgres::source::{self, Source};
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
 
-use super::super::problem::Problem;
-use super::super::problem_type;
 use super::signature::Key;
+use crate::cached::{ByName, Cached, ask, newly_refused};
+use crate::problem::Problem;
+use crate::problem_type;
 
 /// How long what was read counts.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
-const READ_WITHIN: Duration = Duration::from_secs(5);
-
-/// By name. The error says why this worker cannot receive for it.
-type ByName = HashMap<String, Result<Arc<Loaded>, String>>;
 
 pub(super) struct Sources {
     environment: Environment,
-    /// Whoever finds it too old reads it again; the others wait for him.
-    read: Mutex<Option<(Instant, ByName)>>,
+    read: Arc<Cached<ByName<Loaded>>>,
 }
 
 /// A source that requests can be received for.
@@ -49,19 +42,17 @@ pub(super) struct Templates {
 
 impl Sources {
     pub(super) fn new(environment: Environment) -> Self {
-        let read = Mutex::new(None);
+        let read = Cached::new(BELIEVED_FOR);
         Self { environment, read }
     }
 
     pub(super) async fn find(&self, pool: &Pool, name: &str) -> Result<Arc<Loaded>, Problem> {
-        let mut read = self.read.lock().await;
-        let is_old = |(at, _): &(Instant, ByName)| at.elapsed() >= BELIEVED_FOR;
-        if read.as_ref().is_none_or(is_old) {
-            let before = read.take().map(|(_, before)| before).unwrap_or_default();
-            *read = Some((Instant::now(), self.load(pool, &before).await?));
-        }
-        let found = read.as_ref().and_then(|(_, by_name)| by_name.get(name));
-        match found {
+        let (pool, environment) = (pool.clone(), self.environment.clone());
+        let by_name = self
+            .read
+            .get(async move |before| load(&pool, environment, before.as_deref()).await)
+            .await?;
+        match by_name.get(name) {
             Some(Ok(source)) => Ok(Arc::clone(source)),
             Some(Err(_)) => Err(Problem::later(
                 problem_type::UNAVAILABLE,
@@ -75,38 +66,31 @@ impl Sources {
             }
         }
     }
+}
 
-    async fn load(&self, pool: &Pool, before: &ByName) -> Result<ByName, Problem> {
-        let reading = async {
-            let client = pool.get().await.map_err(|_| Problem::away())?;
-            let read = source::list(&**client).await;
-            read.map_err(|error| Problem::of_statement(&error))
-        };
-        let sources = timeout(READ_WITHIN, reading).await;
-        let sources = sources.map_err(|_| Problem::away())??;
-        let environment = self.environment.clone();
-        // Secrets may stand in files.
-        let building = tokio::task::spawn_blocking(move || {
-            let built = sources.into_iter().map(|source| {
-                let name = source.name.clone();
-                (name, build(source, &environment).map(Arc::new))
-            });
-            built.collect::<ByName>()
+async fn load(
+    pool: &Pool,
+    environment: Environment,
+    before: Option<&ByName<Loaded>>,
+) -> Result<ByName<Loaded>, Problem> {
+    let sources = ask(pool, async |client| source::list(client).await).await?;
+    // Secrets may stand in files.
+    let building = tokio::task::spawn_blocking(move || {
+        let built = sources.into_iter().map(|source| {
+            let name = source.name.clone();
+            (name, build(source, &environment).map(Arc::new))
         });
-        let built = building.await.map_err(|_| Problem::failed())?;
-        for (name, refused) in &built {
-            let Err(reason) = refused else { continue };
-            let known = before.get(name).and_then(|before| before.as_ref().err());
-            if known != Some(reason) {
-                tracing::warn!(
-                    source = name,
-                    reason,
-                    "requests for a source are refused until this is mended"
-                );
-            }
-        }
-        Ok(built)
+        built.collect::<ByName<Loaded>>()
+    });
+    let built = building.await.map_err(|_| Problem::failed())?;
+    for (source, reason) in newly_refused(before, &built) {
+        tracing::warn!(
+            source,
+            reason,
+            "requests for a source are refused until this is mended"
+        );
     }
+    Ok(built)
 }
 
 fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {

@@ -1,8 +1,8 @@
 //! `/v1/sources/{name}`: signed requests of platforms, which become messages to agents (E2, E7).
 //!
 //! The signature takes the place of an access token, so everybody may send a request here. Until its signature is
-//! verified, a request costs its body, of which one source's take a share of the memory, and one HMAC. It is answered
-//! after its message is committed. What makes it a duplicate is covered by the signature unless the operator chose
+//! verified, a request costs one HMAC and its body, which counts against the strangers' share. It is answered after its
+//! message is committed. What makes it a duplicate is covered by the signature unless the operator chose
 //! otherwise: whoever repeats a request that he saw appends nothing.
 
 mod loaded;
@@ -26,10 +26,11 @@ use tokio::time::timeout;
 use self::loaded::{Loaded, Sources};
 use self::signature::Refused;
 use super::body::joined;
-use super::events::{Desk, json, trace_of};
+use super::events::{Desk, HeldBody, json, trace_of};
 use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
+use super::request_limits::{Payer, Stranger};
 use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/sources/{name}";
@@ -86,20 +87,26 @@ async fn receive(
     let Path(name) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let desk = &receiving.desk;
     let source = receiving.sources.find(&desk.pool, &name).await?;
-    let body = desk
-        .body_of_source(source.id, source.definition.max_bytes as usize, body)
-        .await?;
+    let most = source.definition.max_bytes as usize;
+    let body = desk.body_of_stranger(Stranger::Source(source.id), most, body);
+    let HeldBody { bytes, mut room } = body.await.map_err(|problem| {
+        match problem.problem_type() == problem_type::PAYLOAD_TOO_LARGE {
+            true => problem.hint("send less at once, or raise max_bytes of the source"),
+            false => problem,
+        }
+    })?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
-    let verified = source.key.verify(&headers, &body.bytes, now);
+    let verified = source.key.verify(&headers, &bytes, now);
     let signed_id = verified.map_err(|refused| of_signature(&name, refused))?;
+    room.prove(Payer::Source(source.id))?;
     let trace = trace_of(&headers).and_then(|trace| joined(&trace, None));
     let place = desk.request()?;
     let receiving = Arc::clone(&receiving);
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let appending = tokio::spawn(async move {
-        let _held = place;
-        let parts = Parts::read(&source, &headers, &body.bytes, signed_id)?;
+        let _held = (room, place);
+        let parts = Parts::read(&source, &headers, &bytes, signed_id)?;
         let producer = format!("source {name}");
         let message = NewInbound {
             payload: parts.payload,

@@ -81,6 +81,69 @@ async fn reading_writing_and_deleting_need_their_scopes_and_the_tokens_sessions(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_names_its_producers_takes_neither_events_nor_a_close_nor_a_creation_of_other_tokens()
+ {
+    let site = site().await;
+    create(&site, "runs/r").await;
+    let one = site.token(&["one", "--scope", "produce"]).await;
+    let other = site.token(&["other", "--scope", "produce"]).await;
+    let named = "SELECT lanekeeper.set_producers('runs', ARRAY['token one'])";
+    site.plant.client.batch_execute(named).await.unwrap();
+    let send = async |method: Method, path: &str, closes: bool, body: &'static str, token: &str| {
+        let request = site.request(method, &format!("/v1/ds/runs/{path}"));
+        let mut request = request.bearer_auth(token).header(JSON.0, JSON.1).body(body);
+        if closes {
+            request = request.header("stream-closed", "true");
+        }
+        Answer::of(request.send().await.unwrap()).await
+    };
+    for (method, path, closes, body) in [
+        (Method::POST, "r", false, "[1]"),
+        (Method::POST, "r", true, "[1]"),
+        (Method::POST, "r", true, ""),
+        (Method::PUT, "new", false, ""),
+        (Method::PUT, "new", true, "[1]"),
+    ] {
+        let refused = send(method.clone(), path, closes, body, &other).await;
+        refused.assert_problem(403, "forbidden");
+        assert_eq!(
+            site.logged_events().await,
+            0,
+            "{method} {path} {closes} {body}"
+        );
+    }
+    let sessions = "SELECT count(*) FROM lanekeeper.session AS s WHERE s.closed_at IS NOT NULL OR s.name = 'new'";
+    assert_eq!(
+        site.plant.count(sessions).await,
+        0,
+        "nothing was closed or created"
+    );
+
+    // The token that is named is let through, and subscribers of the engine's own stream learn of its close.
+    let lifecycle = "INSERT INTO lanekeeper.subscription (stream_id, name, adapter, settings, retry_schedule_ms,
+                         max_attempts, on_exhausted, coalesce, paused_at, pause_reason)
+                     SELECT t.stream_id, 'feed', 'webhook', '{\"url\": \"http://127.0.0.1:9/\"}', '{1000}', 0,
+                         'dead_letter', false, now(), 'a test'
+                     FROM lanekeeper.stream AS t WHERE t.name = 'lifecycle'";
+    site.plant.client.batch_execute(lifecycle).await.unwrap();
+    for (method, path, closes, body, expected) in [
+        (Method::PUT, "new", false, "[1]", 201),
+        (Method::POST, "r", false, "[1]", 204),
+        (Method::POST, "r", true, "", 204),
+    ] {
+        let request = site.request(method.clone(), &format!("/v1/ds/runs/{path}"));
+        let mut request = request.bearer_auth(&one).header(JSON.0, JSON.1).body(body);
+        if closes {
+            request = request.header("stream-closed", "true");
+        }
+        let status = request.send().await.unwrap().status().as_u16();
+        assert_eq!(status, expected, "{method} {path}");
+    }
+    let told = "SELECT count(*) FROM lanekeeper.session AS s WHERE s.name = 'session runs/r'";
+    assert_eq!(site.plant.count(told).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_web_page_gets_the_answers_only_of_listed_origins_and_never_as_a_page() {
     let site = Site::open(&[
         ("LANEKEEPER_DURABLE_STREAMS__STREAMS", "runs"),
