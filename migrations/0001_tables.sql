@@ -550,13 +550,16 @@ CREATE INDEX sent_by_age ON lanekeeper.sent (acked_at) WHERE acked_at IS NOT NUL
 -- Requests to other agents whose answers somebody waits for, and where the answers are. Written by whoever waits, before the
 -- request can be answered; kept for a day, so that a repeated wait finds its answer.
 CREATE TABLE lanekeeper.awaited_response (
-    request_id uuid PRIMARY KEY,
-    -- The request's: the peers of its subscriptions may answer, and nobody else.
+    -- Its sender chooses it, so two streams may have the same.
+    request_id uuid NOT NULL,
+    -- The request's: the peers of its subscriptions may answer, and nobody else; and whoever waits for an answer to it gets
+    -- only what answers this stream's.
     stream_id  int NOT NULL,
     asked_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The event that answers.
     session_id bigint,
     seq        bigint,
+    PRIMARY KEY (request_id, stream_id),
     CONSTRAINT answer_is_whole CHECK ((session_id IS NULL) = (seq IS NULL))
 );
 CREATE INDEX awaited_response_by_age ON lanekeeper.awaited_response (asked_at);

@@ -42,6 +42,8 @@ pub struct Peer(pub SocketAddr);
 pub enum Reach<'a> {
     WholeStream,
     Sessions(&'a [&'a str]),
+    /// Sessions that its body names: the handler asks for each of them with [`may_reach`].
+    Named,
 }
 
 /// Checks requests.
@@ -122,13 +124,11 @@ impl Access {
                 return Err(forbidden(&grant, scope, &on));
             }
             Reach::Sessions(sessions) => {
-                if let Some(other) = sessions.iter().find(|name| !grant.reaches_session(name)) {
-                    let other = Problem::excerpt(other);
-                    let on = format!("session {other:?} of stream {stream:?}");
-                    return Err(forbidden(&grant, scope, &on));
+                for session in sessions {
+                    may_reach(Some(&grant), scope, stream, session)?;
                 }
             }
-            Reach::WholeStream => {}
+            Reach::WholeStream | Reach::Named => {}
         }
         self.pace(&grant).await?;
         Ok(Some(grant))
@@ -327,6 +327,26 @@ impl Access {
         let any = token::any(&**client).await.map_err(away)?;
         *self.any.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), any));
         Ok(!any)
+    }
+}
+
+/// Whether a request may do this with a session that its body names.
+///
+/// # Errors
+/// Its token is bound to other sessions.
+pub(super) fn may_reach(
+    grant: Option<&Grant>,
+    scope: Scope,
+    stream: &str,
+    session: &str,
+) -> Result<(), Problem> {
+    match grant.filter(|grant| !grant.reaches_session(session)) {
+        None => Ok(()),
+        Some(grant) => {
+            let session = Problem::excerpt(session);
+            let on = format!("session {session:?} of stream {stream:?}");
+            Err(forbidden(grant, scope, &on))
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::access::Peer;
+use super::access::{Peer, Reach, may_reach};
 use super::events::{Desk, HeldBody, json, trace_of};
 use super::openapi::operation::post;
 use super::problem::Problem;
@@ -86,7 +86,9 @@ async fn receive(
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
     let Path(stream) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
-    let judged = desk.access.judge(&headers, peer, Scope::Produce, &stream);
+    let judged = desk
+        .access
+        .judge_reach(&headers, peer, Scope::Produce, &stream, Reach::Named);
     let grant = judged.await?;
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
@@ -197,6 +199,10 @@ impl Inbox {
                 Frame::Ack(_) => None,
             })
             .collect();
+        for (_, message) in &messages {
+            let grant = self.grant.as_deref();
+            may_reach(grant, Scope::Produce, &self.stream, &message.session)?;
+        }
         if let Some((_, first)) = messages.first() {
             taken.session.clone_from(&first.session);
             self.append(&messages, &mut taken).await?;
@@ -287,7 +293,7 @@ impl Inbox {
         &self,
         messages: &[(usize, &Message<'_>)],
     ) -> Result<Vec<Appended>, AppenderError> {
-        let producer = self.sender().map(|name| format!("token {name}"));
+        let producer = self.grant.as_ref().map(|grant| grant.producer());
         let keys: Vec<String> = messages
             .iter()
             .map(|(_, message)| format!("frame {} {}", message.id, message.session))

@@ -276,6 +276,7 @@ async fn append(
     let place = desk.limits.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let to = Arc::clone(&desk);
+    let awaited = wait.map(|wait| (wait, stream.clone()));
     let appending = tokio::spawn(async move {
         let _held = (room, place);
         let append = Append {
@@ -290,9 +291,9 @@ async fn append(
     let (enqueued, is_array) = appending.await.unwrap_or_else(|_| Err(Problem::failed()))?;
     let events = enqueued.len();
     // Here nothing is held, and a client that leaves ends the wait.
-    match wait {
-        Some(wait) if !is_array => {
-            let answer = prefer::answer_with_response(&desk, &enqueued[0], wait).await;
+    match awaited {
+        Some((wait, stream)) if !is_array => {
+            let answer = prefer::answer_with_response(&desk, &stream, &enqueued[0], wait).await;
             Ok((answer, events))
         }
         _ => Ok((answer(enqueued, is_array), events)),

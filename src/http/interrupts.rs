@@ -22,7 +22,8 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::access::{Peer, forbidden};
-use super::events::{Desk, HeldBody, json};
+use super::body::joined;
+use super::events::{Desk, HeldBody, json, trace_of};
 use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
@@ -45,6 +46,11 @@ where
             )
             .details("What waits is superseded, and the running delivery is cancelled.")
             .scopes(&[Scope::Produce, Scope::Operate])
+            .header(
+                "traceparent",
+                "W3C Trace Context, for an event that brings none of its own.",
+            )
+            .header("tracestate", "Beside `traceparent`.")
             .body::<Body>()
             .answers::<Interrupted>(201, "It was appended")
             .answers::<Interrupted>(200, "It was there before: nothing was done")
@@ -107,6 +113,8 @@ async fn interrupt_session(
     let token_id = grant.as_ref().map(|grant| grant.token_id);
     let HeldBody { bytes, room } = desk.body_of_append(token_id, body).await?;
     let body: Body = read(&bytes)?;
+    let given = body.headers.as_deref();
+    let traced = trace_of(&headers).and_then(|trace| joined(&trace, given));
     let producer = grant.map(|grant| grant.producer());
     let place = desk.request()?;
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
@@ -116,7 +124,9 @@ async fn interrupt_session(
             message_id: body.message_id,
             dedupe_key: body.dedupe_key.as_deref(),
             priority: body.priority,
-            headers: body.headers.as_deref().map(RawValue::get),
+            headers: traced
+                .as_deref()
+                .or(body.headers.as_deref().map(RawValue::get)),
             producer: producer.as_deref(),
             ..NewEvent::new(&session, &body.event_type, body.payload.get())
         };
@@ -127,7 +137,10 @@ async fn interrupt_session(
         let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
         let asking = interrupt::interrupt(&**client, &stream, &event, what);
         match timeout(ANSWER_WITHIN, asking).await {
-            Ok(Ok(done)) => Ok(done),
+            Ok(Ok(done)) => {
+                desk.appended(&stream, 1, done.duplicate);
+                Ok(done)
+            }
             Ok(Err(AppendError::Store(error))) if error.sqlstate() == Some(sqlstate::LANE_BUSY) => {
                 Err(Problem::session_busy())
             }
@@ -190,8 +203,23 @@ async fn cancel_message(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let judged = desk.access.judge_any(&headers, peer, Scope::Operate);
-    let grant = judged.await?;
+    // Who names the session needs to reach no other: a message elsewhere is unknown.
+    let grant = match &query {
+        Ok(Query(In {
+            stream: Some(stream),
+            session: Some(session),
+        })) => {
+            let judged = desk
+                .access
+                .judge_session(&headers, peer, Scope::Operate, stream, session);
+            judged.await?
+        }
+        _ => {
+            desk.access
+                .judge_any(&headers, peer, Scope::Operate)
+                .await?
+        }
+    };
     let Path(message_id) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let Query(place) = query.map_err(|rejection| Problem::unreadable(&rejection))?;
     if place.stream.is_some() != place.session.is_some() {

@@ -145,8 +145,12 @@ impl Start {
                 "concurrency must be from 1 to {most}: nothing was started"
             )));
         }
-        if start.reason.as_ref().is_some_and(|text| text.len() > 1_000) {
-            let detail = "the reason has more than 1000 bytes: nothing was started";
+        if start
+            .reason
+            .as_ref()
+            .is_some_and(|text| text.chars().count() > 1_000)
+        {
+            let detail = "the reason has more than 1000 characters: nothing was started";
             return Err(invalid(detail));
         }
         Ok(start)
@@ -380,8 +384,12 @@ async fn change(
                 .hint("send {\"reason\":\"…\"}, or no body")
         })?
     };
-    if why.reason.as_ref().is_some_and(|text| text.len() > 1_000) {
-        let detail = "the reason has more than 1000 bytes: nothing was changed";
+    if why
+        .reason
+        .as_ref()
+        .is_some_and(|text| text.chars().count() > 1_000)
+    {
+        let detail = "the reason has more than 1000 characters: nothing was changed";
         return Err(invalid(detail));
     }
     let place = operators.desk.request()?;

@@ -84,13 +84,14 @@ pub async fn enter_responses(
         .map_err(StoreError::on("entering the answer to a request"))
 }
 
-/// Waits for the answer to a request of which [`expect_response`] was told. `None`: there was none within that time; the wait
-/// may be repeated for a day.
+/// Waits for the answer to a request of this stream, of which [`expect_response`] was told. `None`: there was none within that
+/// time; the wait may be repeated for a day.
 ///
 /// # Errors
 /// Where Postgres cannot be asked.
 pub async fn response(
     pool: &Pool,
+    stream: &str,
     request_id: Uuid,
     within: Duration,
 ) -> Result<Option<Response>, ResponseError> {
@@ -99,7 +100,7 @@ pub async fn response(
     loop {
         let looking = async {
             let client = pool.get().await.map_err(ResponseError::NoConnection)?;
-            Ok(find(&**client, request_id).await?)
+            Ok(find(&**client, stream, request_id).await?)
         };
         // One look at least, however short the wait.
         match timeout_at(until.max(Instant::now() + longest), looking).await {
@@ -117,13 +118,14 @@ pub async fn response(
 
 async fn find(
     client: &impl GenericClient,
+    stream: &str,
     request_id: Uuid,
 ) -> Result<Option<Response>, StoreError> {
     let operation = "looking for the answer to a request";
     let rows = client
         .query_typed(
             include_str!("sql/response_find.sql"),
-            &[(&request_id, Type::UUID)],
+            &[(&request_id, Type::UUID), (&stream, Type::TEXT)],
         )
         .await
         .map_err(StoreError::on(operation))?;

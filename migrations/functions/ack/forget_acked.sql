@@ -24,10 +24,10 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     DELETE FROM lanekeeper.awaited_response AS a
     USING (
-        SELECT x.request_id FROM lanekeeper.awaited_response AS x
+        SELECT x.request_id, x.stream_id FROM lanekeeper.awaited_response AS x
         WHERE x.asked_at < clock_timestamp() - interval '1 day' ORDER BY x.asked_at LIMIT p_limit
     ) AS x
-    WHERE a.request_id = x.request_id;
+    WHERE a.request_id = x.request_id AND a.stream_id = x.stream_id;
     GET DIAGNOSTICS v_awaited = ROW_COUNT;
     RETURN greatest(v_count, v_awaited);
 END

@@ -34,6 +34,10 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
             MESSAGE = 'headers must be a JSON object of at most 65536 bytes: nothing was enqueued';
     END IF;
+    IF p_headers ? 'lanekeeper-cancelled' THEN
+        RAISE EXCEPTION USING ERRCODE = 'LK006',
+            MESSAGE = 'the header lanekeeper-cancelled is given by lanekeeper.cancel() alone: nothing was enqueued';
+    END IF;
     IF p_size > v_max_bytes THEN
         RAISE EXCEPTION USING ERRCODE = 'LK005',
             MESSAGE = format('the payload has %s bytes and stream %L takes at most %s: nothing was enqueued',

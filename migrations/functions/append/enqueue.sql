@@ -114,7 +114,8 @@ BEGIN
             v_session_ctid := NULL;
         END IF;
         IF (v_session_id > 0 AND octet_length(enqueue.event_type) BETWEEN 1 AND 200 AND enqueue.priority BETWEEN -100 AND 100
-            AND jsonb_typeof(enqueue.headers) = 'object' AND octet_length(enqueue.headers::text) <= 65536) IS NOT TRUE THEN
+            AND jsonb_typeof(enqueue.headers) = 'object' AND octet_length(enqueue.headers::text) <= 65536
+            AND NOT enqueue.headers ? 'lanekeeper-cancelled') IS NOT TRUE THEN
             PERFORM lanekeeper.check_event(enqueue.stream, enqueue.session, enqueue.event_type, enqueue.payload,
                 enqueue.dedupe_key, enqueue.priority, enqueue.headers, v_size);
         END IF;

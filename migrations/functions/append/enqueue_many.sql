@@ -89,8 +89,10 @@ BEGIN
                        OR octet_length(i.e ->> 'dedupe_key') NOT BETWEEN 1 AND 512
                        OR NOT i.e ? 'payload'
                        OR coalesce((i.e ->> 'priority')::numeric, 0) NOT BETWEEN -100 AND 100
-                       OR coalesce(nullif(jsonb_typeof(i.e -> 'headers'), 'null'), 'object') <> 'object'
-                       OR octet_length((i.e -> 'headers')::text) > 65536 AS bad
+                       OR CASE WHEN i.e ? 'headers' THEN
+                           jsonb_typeof(i.e -> 'headers') NOT IN ('object', 'null')
+                           OR octet_length((i.e -> 'headers')::text) > 65536
+                           OR i.e -> 'headers' ? 'lanekeeper-cancelled' END AS bad
             FROM jsonb_array_elements(enqueue_many.events) WITH ORDINALITY AS i (e, ord)
             -- Keeps the elements themselves out of the sorts.
             OFFSET 0
@@ -100,7 +102,7 @@ BEGIN
     IF v_bad IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
             MESSAGE = format('event %s of the array is not valid: nothing was enqueued', v_bad),
-            HINT = 'Each needs session (1 to 512 bytes), event_type (1 to 200) and payload; headers must be an object of at most 65536 bytes, priority between -100 and 100.';
+            HINT = 'Each needs session (1 to 512 bytes), event_type (1 to 200) and payload; headers must be an object of at most 65536 bytes without lanekeeper-cancelled, priority between -100 and 100.';
     END IF;
     IF v_names IS NULL THEN
         RETURN;

@@ -2,6 +2,7 @@
 //!
 //! A change runs in a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
@@ -19,7 +20,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-use super::super::access::Peer;
+use super::super::access::{Peer, Reach, may_reach};
 use super::super::events::{HeldBody, POOL_WITHIN, json, trace_of};
 use super::super::problem::{Problem, etag};
 use super::super::problem_type;
@@ -48,10 +49,11 @@ pub async fn put(
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    let caller = Caller::judged(&documents, &headers, peer).await?;
+    let name = named(path)?;
+    let caller = Caller::judged(&documents, &headers, peer, &name).await?;
     let expect = expected(&headers)?;
     let (room, body) = text(&documents, &caller, body).await?;
-    let one = One::new(path, query, expect, &headers)?;
+    let one = One::new(name, query, expect, &headers)?;
     one.write(documents, caller, room, Method::Put, body).await
 }
 
@@ -63,7 +65,8 @@ pub async fn patch(
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    let caller = Caller::judged(&documents, &headers, peer).await?;
+    let name = named(path)?;
+    let caller = Caller::judged(&documents, &headers, peer, &name).await?;
     let expect = expected(&headers)?;
     let kind = headers
         .get(header::CONTENT_TYPE)
@@ -75,7 +78,7 @@ pub async fn patch(
             .hint("send Content-Type: application/merge-patch+json"));
     }
     let (room, body) = text(&documents, &caller, body).await?;
-    let one = One::new(path, query, expect, &headers)?;
+    let one = One::new(name, query, expect, &headers)?;
     one.write(documents, caller, room, Method::Patch, body)
         .await
 }
@@ -88,13 +91,14 @@ pub async fn delete(
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    let caller = Caller::judged(&documents, &headers, peer).await?;
+    let name = named(path)?;
+    let caller = Caller::judged(&documents, &headers, peer, &name).await?;
     let expect = expected(&headers)?;
     let (room, body) = text(&documents, &caller, body).await?;
     if !body.is_empty() {
         return Err(unreadable(&"a deletion has no body"));
     }
-    let one = One::new(path, query, expect, &headers)?;
+    let one = One::new(name, query, expect, &headers)?;
     one.write(documents, caller, room, Method::Delete, body)
         .await
 }
@@ -105,17 +109,25 @@ pub async fn put_many(
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
-    let caller = Caller::judged(&documents, &headers, peer).await?;
+    let access = &documents.desk.access;
+    let judged = access.judge_reach(&headers, peer, Scope::Produce, STREAM, Reach::Named);
+    let caller = Caller {
+        grant: judged.await?,
+    };
     let (room, body) = text(&documents, &caller, body).await?;
+    caller.may_change(&body)?;
     let written = carried_out(documents, room, caller, Work::Many { body }).await?;
     Ok(answer(StatusCode::OK, &written))
 }
 
-/// Who sent a request.
+fn named(path: Named) -> Result<(String, String), Problem> {
+    let Path(name) = path.map_err(|rejection| unreadable(&rejection))?;
+    Ok(name)
+}
+
+/// Who sent a request. `None`: somebody who needs no token.
 struct Caller {
-    token_id: Option<i64>,
-    /// As streams name the holder of a token.
-    producer: Option<String>,
+    grant: Option<Arc<Grant>>,
 }
 
 impl Caller {
@@ -123,12 +135,40 @@ impl Caller {
         documents: &Documents,
         headers: &HeaderMap,
         peer: Peer,
+        (kind, id): &(String, String),
     ) -> Result<Self, Problem> {
-        let grant: Option<Arc<Grant>> = documents.judge(headers, peer, Scope::Produce).await?;
-        Ok(Self {
-            token_id: grant.as_ref().map(|grant| grant.token_id),
-            producer: grant.map(|grant| grant.producer()),
-        })
+        let judged = documents.judge_one(headers, peer, Scope::Produce, (kind, id));
+        let grant = judged.await?;
+        Ok(Self { grant })
+    }
+
+    /// Whether all documents that a body names are of sessions that the token reaches.
+    fn may_change(&self, body: &str) -> Result<(), Problem> {
+        /// A member that comes twice is refused.
+        #[derive(Deserialize)]
+        struct Name<'a> {
+            #[serde(borrow)]
+            kind: Cow<'a, str>,
+            #[serde(borrow)]
+            id: Cow<'a, str>,
+        }
+
+        let grant = self.grant.as_deref();
+        // Postgres reads the body of everybody else.
+        if grant.is_none_or(Grant::reaches_all_sessions) {
+            return Ok(());
+        }
+        let names: Vec<Name<'_>> =
+            serde_json::from_str(body).map_err(|error| unreadable(&error))?;
+        for Name { kind, id } in names {
+            may_reach(
+                grant,
+                Scope::Produce,
+                STREAM,
+                &document::session(&kind, &id),
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -150,12 +190,11 @@ struct One {
 
 impl One {
     fn new(
-        path: Named,
+        (kind, id): (String, String),
         query: Queried,
         expect: Expect,
         headers: &HeaderMap,
     ) -> Result<Self, Problem> {
-        let Path((kind, id)) = path.map_err(|rejection| unreadable(&rejection))?;
         let Query(ExtraHeader { event_type }) =
             query.map_err(|rejection| unreadable(&rejection))?;
         Ok(Self {
@@ -251,7 +290,8 @@ async fn text(
     caller: &Caller,
     body: axum::body::Body,
 ) -> Result<(Room, String), Problem> {
-    let HeldBody { bytes, room } = documents.desk.body_of_append(caller.token_id, body).await?;
+    let token_id = caller.grant.as_ref().map(|grant| grant.token_id);
+    let HeldBody { bytes, room } = documents.desk.body_of_append(token_id, body).await?;
     let text = String::from_utf8(bytes).map_err(|error| unreadable(&error.utf8_error()))?;
     Ok((room, text))
 }
@@ -270,8 +310,8 @@ async fn carried_out(
         let _turn = turn.map_err(|_| Problem::busy())?;
         let client = documents.desk.pool.get().await;
         let client = client.map_err(|_| Problem::busy())?;
-        let producer = caller.producer.as_deref();
-        let changing = work.carry_out(&client, producer);
+        let producer = caller.grant.map(|grant| grant.producer());
+        let changing = work.carry_out(&client, producer.as_deref());
         let changed = timeout(ANSWER_WITHIN, changing).await;
         let written = answered(changed, client, unknown)?;
         let events = written.len() as u64;

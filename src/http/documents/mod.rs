@@ -25,7 +25,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRef, Path};
 use axum::http::HeaderMap;
 use deadpool_postgres::Object;
-use lanekeeper_postgres::document::{DocumentError, STREAM, Written};
+use lanekeeper_postgres::document::{self, DocumentError, STREAM, Written};
 use lanekeeper_postgres::token::{Grant, Scope};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
@@ -165,13 +165,19 @@ impl Documents {
         Self { desk, changes }
     }
 
-    async fn judge(
+    /// For one document, whose events are a session.
+    async fn judge_one(
         &self,
         headers: &HeaderMap,
         peer: Peer,
         scope: Scope,
+        (kind, id): (&str, &str),
     ) -> Result<Option<Arc<Grant>>, Problem> {
-        self.desk.access.judge(headers, peer, scope, STREAM).await
+        let session = document::session(kind, id);
+        let access = &self.desk.access;
+        access
+            .judge_session(headers, peer, scope, STREAM, &session)
+            .await
     }
 }
 

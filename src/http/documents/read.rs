@@ -40,8 +40,9 @@ pub async fn get(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    documents.judge(&headers, peer, Scope::Read).await?;
     let Path((kind, id)) = path.map_err(|rejection| unreadable(&rejection))?;
+    let judged = documents.judge_one(&headers, peer, Scope::Read, (&kind, &id));
+    judged.await?;
     let Query(which) = query.map_err(|rejection| unreadable(&rejection))?;
     let at = match which {
         Which {
@@ -123,7 +124,10 @@ pub async fn list(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    documents.judge(&headers, peer, Scope::Read).await?;
+    let access = &documents.desk.access;
+    access
+        .judge(&headers, peer, Scope::Read, document::STREAM)
+        .await?;
     let Path(kind) = path.map_err(|rejection| unreadable(&rejection))?;
     let Query(page) = query.map_err(|rejection| unreadable(&rejection))?;
     let limit = limit(page.limit)?;
@@ -166,8 +170,9 @@ pub async fn history(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    documents.judge(&headers, peer, Scope::Read).await?;
     let Path((kind, id)) = path.map_err(|rejection| unreadable(&rejection))?;
+    let judged = documents.judge_one(&headers, peer, Scope::Read, (&kind, &id));
+    judged.await?;
     let Query(page) = query.map_err(|rejection| unreadable(&rejection))?;
     let limit = limit(page.limit)?;
     let versions = {

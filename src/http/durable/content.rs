@@ -5,10 +5,14 @@
 //! and searches see one kind of payload. A `bytea` beside the payload would be a second one for each of them, and a column
 //! that every append and every fetch of every stream reads; base64 takes a third more room, and only where it is used.
 
+use std::cell::Cell;
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lanekeeper_postgres::log::LoggedEvent;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize};
 use serde_json::value::RawValue;
 
 use crate::problem::Problem;
@@ -120,18 +124,52 @@ fn messages(body: &[u8]) -> Result<Vec<&RawValue>, Problem> {
         Problem::new(problem_type::BAD_REQUEST, detail)
     };
     let text = std::str::from_utf8(body).map_err(|error| refused(&error))?;
-    let messages = match text.trim_start().starts_with('[') {
-        true => serde_json::from_str(text).map_err(|error| refused(&error))?,
-        false => vec![serde_json::from_str(text).map_err(|error| refused(&error))?],
-    };
-    if messages.len() > MOST_MESSAGES {
+    if !text.trim_start().starts_with('[') {
+        return Ok(vec![
+            serde_json::from_str(text).map_err(|error| refused(&error))?,
+        ]);
+    }
+    let too_many = Cell::new(false);
+    let mut reading = serde_json::Deserializer::from_str(text);
+    let read = reading.deserialize_seq(Messages {
+        too_many: &too_many,
+    });
+    if too_many.get() {
         let detail = format!(
             "the body has more than {MOST_MESSAGES} messages, the most of one request: nothing was enqueued"
         );
         return Err(Problem::new(problem_type::PAYLOAD_TOO_LARGE, detail)
             .hint("send them in several requests"));
     }
+    let messages = read.map_err(|error| refused(&error))?;
+    reading.end().map_err(|error| refused(&error))?;
     Ok(messages)
+}
+
+/// Up to [`MOST_MESSAGES`] elements of an array. What comes behind them is not read: an array of many small ones would take
+/// a multiple of its size.
+struct Messages<'a> {
+    too_many: &'a Cell<bool>,
+}
+
+impl<'de> Visitor<'de> for Messages<'_> {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of messages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut messages = Vec::new();
+        while let Some(message) = elements.next_element()? {
+            if messages.len() == MOST_MESSAGES {
+                self.too_many.set(true);
+                return Err(A::Error::custom("too many messages"));
+            }
+            messages.push(message);
+        }
+        Ok(messages)
+    }
 }
 
 /// An event of a stream, as the log and as a live follower have it.
@@ -257,8 +295,23 @@ mod tests {
         for bad in [&b"{ no"[..], b"", b"1 2", b"[1],[2]", b"\"\xff\""] {
             assert!(written("application/json", bad).is_err(), "{bad:?}");
         }
-        let many = format!("[{}0]", "0,".repeat(MOST_MESSAGES));
-        assert!(written("application/json", many.as_bytes()).is_err());
+        for bad in ["[1", "[1,]", "[1] 2", "[1 2]"] {
+            let refused = written("application/json", bad.as_bytes()).unwrap_err();
+            assert_eq!(refused.problem_type(), problem_type::BAD_REQUEST, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_array_is_read_no_further_than_the_most_messages_of_one_request() {
+        let most = format!("[{}0]", "0,".repeat(MOST_MESSAGES - 1));
+        let (_, count) = written("application/json", most.as_bytes())
+            .unwrap()
+            .unwrap();
+        assert_eq!(count, MOST_MESSAGES as u64);
+        // What comes behind them would be no JSON.
+        let more = format!("[{}0, and more", "0,".repeat(MOST_MESSAGES));
+        let refused = written("application/json", more.as_bytes()).unwrap_err();
+        assert_eq!(refused.problem_type(), problem_type::PAYLOAD_TOO_LARGE);
     }
 
     #[test]

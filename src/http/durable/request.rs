@@ -15,6 +15,7 @@ const LARGEST_NUMBER: i64 = (1 << 53) - 1;
 /// A hundred years: what is beyond is no time to live.
 const LONGEST_TTL_S: i64 = 3_155_760_000;
 const LONGEST_TEXT: usize = 256;
+const LONGEST_EVENT_TYPE: usize = 200;
 const LONGEST_CONTENT_TYPE: usize = 200;
 /// Of the protocol, where a client names none.
 const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
@@ -36,10 +37,14 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Probl
 }
 
 /// A header of 1 to 256 bytes.
-fn bounded<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+fn bounded<'a>(
+    headers: &'a HeaderMap,
+    name: &str,
+    longest: usize,
+) -> Result<Option<&'a str>, Problem> {
     match text(headers, name)? {
-        Some(text) if text.is_empty() || text.len() > LONGEST_TEXT => {
-            Err(refused(format!("{name} takes 1 to {LONGEST_TEXT} bytes")))
+        Some(text) if text.is_empty() || text.len() > longest => {
+            Err(refused(format!("{name} takes 1 to {longest} bytes")))
         }
         text => Ok(text),
     }
@@ -100,23 +105,23 @@ pub fn expiry(headers: &HeaderMap) -> Result<Expiry, Problem> {
     let at = at
         .map(|at| at.parse::<Timestamp>())
         .transpose()
-        .map_err(|_| refused("Stream-Expires-At is no RFC 3339 timestamp"))?;
+        .map_err(|_| refused("Stream-Expires-At is no RFC 3339 timestamp up to 9999-12-30"))?;
     Ok(Expiry { ttl_seconds, at })
 }
 
 /// The event type that an append is given, in place of `message` and `chunk`. It is ours, and none of the protocol's.
 pub fn event_type(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    bounded(headers, "lanekeeper-event-type")
+    bounded(headers, "lanekeeper-event-type", LONGEST_EVENT_TYPE)
 }
 
 /// `Stream-Seq`.
 pub fn writer_seq(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    bounded(headers, "stream-seq")
+    bounded(headers, "stream-seq", LONGEST_TEXT)
 }
 
 /// The producer's headers, which come together or not at all.
 pub fn producer(headers: &HeaderMap) -> Result<Option<Producer<'_>>, Problem> {
-    let id = bounded(headers, "producer-id")?;
+    let id = bounded(headers, "producer-id", LONGEST_TEXT)?;
     let epoch = text(headers, "producer-epoch")?;
     let seq = text(headers, "producer-seq")?;
     match (id, epoch, seq) {

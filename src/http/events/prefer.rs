@@ -65,11 +65,12 @@ pub(super) struct Answer<'a> {
 /// Waits, and answers with the peer's answer where there is one.
 pub(super) async fn answer_with_response(
     desk: &Desk,
+    stream: &str,
     enqueued: &Enqueued,
     within: Duration,
 ) -> Response {
     let found = match desk.waiting.try_acquire() {
-        Ok(_waiting) => response(&desk.pool, enqueued.message_id, within)
+        Ok(_waiting) => response(&desk.pool, stream, enqueued.message_id, within)
             .await
             .unwrap_or_else(|error| {
                 let error = &error as &dyn std::error::Error;

@@ -203,7 +203,7 @@ impl Caller {
         }
     }
 
-    fn refused(&self, on: &str) -> Problem {
+    pub(super) fn refused(&self, on: &str) -> Problem {
         match &self.grant {
             Some(grant) => forbidden(grant, self.scope, on),
             None => Problem::failed(),

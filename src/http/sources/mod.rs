@@ -3,7 +3,8 @@
 //! The signature takes the place of an access token, so everybody may send a request here. Until its signature is
 //! verified, a request costs one HMAC and its body, which counts against the strangers' share. It is answered after its
 //! message is committed. What makes it a duplicate is covered by the signature unless the operator chose
-//! otherwise: whoever repeats a request that he saw appends nothing.
+//! otherwise: whoever repeats a request that he saw appends nothing, for `retention.dedupe_days`. GitHub's signatures have no
+//! time, so after that it is a new message.
 
 mod loaded;
 mod signature;

@@ -39,6 +39,11 @@ pub use read::{At, Document, Listed, PastVersion, get, get_at, history, list};
 
 /// The stream whose sessions are documents: `kind/id`.
 pub const STREAM: &str = "documents";
+
+/// The session of a document's events.
+pub fn session(kind: &str, id: &str) -> String {
+    format!("{kind}/{id}")
+}
 /// The most documents of one [`put_many`], and the most rows of a page.
 pub const MOST: i32 = 1_000;
 

@@ -112,10 +112,10 @@ async fn a_program_waits_for_an_answer_by_a_future() {
     let id = Uuid::now_v7();
     let client = crate::support::connect(&site.plant.url).await;
     expect_response(&client, "out", id).await.unwrap();
-    let short = response(&pool, id, Duration::ZERO).await.unwrap();
+    let short = response(&pool, "out", id, Duration::ZERO).await.unwrap();
     assert!(short.is_none());
     let (answer, answered) = tokio::join!(
-        response(&pool, id, LIMIT),
+        response(&pool, "out", id, LIMIT),
         post(&site, "runs", &bob, answer_to(id, &json!([1.0]))),
     );
     assert_eq!(answered.status, 200, "{}", answered.body);
@@ -124,4 +124,50 @@ async fn a_program_waits_for_an_answer_by_a_future() {
         (answer.session.as_str(), answer.event.payload.get()),
         ("s", "[1.0]")
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_names_the_id_of_another_streams_request_neither_gets_its_answer_nor_keeps_it_from_others()
+ {
+    let site = site().await;
+    let app = site.token(&["app", "--scope", "produce"]).await;
+    let bob = site.token(&["bob", "--scope", "produce"]).await;
+    let thief = ["thief", "--scope", "produce", "--stream", "inbound"];
+    let thief = site.token(&thief).await;
+    let id = Uuid::now_v7();
+    let name_it = async || {
+        let body = json!({"event_type": "quote", "payload": 1, "message_id": id});
+        let request = site
+            .events(Method::POST, "inbound", "s")
+            .bearer_auth(&thief);
+        let request = request.header("prefer", "wait=1").body(body.to_string());
+        Answer::of(request.send().await.unwrap()).await
+    };
+    // Before the request: it is not waited for in its place.
+    let before = name_it().await;
+    assert_eq!(before.status, 201, "{}", before.body);
+    let answering = async {
+        let awaited =
+            "SELECT count(*) FROM lanekeeper.awaited_response AS a JOIN lanekeeper.stream AS t
+                       ON t.stream_id = a.stream_id WHERE t.name = 'out'";
+        wait_until(LIMIT, "somebody waits", async || {
+            site.plant.count(awaited).await == 1
+        })
+        .await;
+        let answered = post(&site, "runs", &bob, answer_to(id, &json!("secret"))).await;
+        assert_eq!(answered.status, 200, "{}", answered.body);
+    };
+    let (answer, ()) = tokio::join!(ask(&site, &app, id, "wait=30"), answering);
+    assert_eq!(
+        answer.body["response"]["payload"], "secret",
+        "{}",
+        answer.body
+    );
+    // Behind it: the answer is there.
+    let behind = name_it().await;
+    assert_eq!(
+        (behind.status, &behind.body["duplicate"]),
+        (200, &json!(true))
+    );
+    assert!(behind.body.get("response").is_none(), "{}", behind.body);
 }

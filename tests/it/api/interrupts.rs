@@ -113,3 +113,48 @@ async fn an_operator_cancels_messages_of_his_streams_and_of_no_other() {
             .assert_problem(422, "invalid");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_keeps_the_trace_of_its_request_and_counts_as_an_append() {
+    let site = Site::open(&[]).await;
+    let both = ["both", "--scope", "produce", "--scope", "operate"];
+    let both = site.token(&both).await;
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const OWN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let interrupt = async |body: &str| {
+        let request = site.request(Method::POST, INTERRUPT).bearer_auth(&both);
+        let request = request.header("traceparent", TRACE).body(body.to_owned());
+        Answer::of(request.send().await.unwrap()).await
+    };
+    let own =
+        format!(r#"{{"event_type":"stop","payload":1,"headers":{{"x":1,"traceparent":"{OWN}"}}}}"#);
+    for body in [
+        EVENT,
+        EVENT,
+        r#"{"event_type":"stop","payload":1,"headers":{"x":1}}"#,
+        &own,
+    ] {
+        assert!([200, 201].contains(&interrupt(body).await.status));
+    }
+    let kept = "SELECT e.headers ->> 'traceparent' FROM lanekeeper.event AS e ORDER BY e.seq";
+    let rows = site.plant.client.query(kept, &[]).await.unwrap();
+    let kept: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(kept, [TRACE, TRACE, OWN]);
+    let with_x = "SELECT count(*) FROM lanekeeper.event AS e WHERE e.headers ->> 'x' = '1'";
+    assert_eq!(site.plant.count(with_x).await, 2);
+
+    let metrics = reqwest::get(site.worker.http() + "/metrics").await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let counted = |duplicate: bool| {
+        let mut lines = metrics.lines().filter(|line| {
+            line.starts_with("lanekeeper_http_events")
+                && line.contains("\"runs\"")
+                && line.contains(&format!("lanekeeper_duplicate=\"{duplicate}\""))
+        });
+        lines
+            .find_map(|line| line.rsplit_once(' '))
+            .map(|(_, count)| count.to_owned())
+    };
+    assert_eq!(counted(false).as_deref(), Some("3"), "{metrics}");
+    assert_eq!(counted(true).as_deref(), Some("1"), "{metrics}");
+}

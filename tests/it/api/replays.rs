@@ -119,6 +119,61 @@ async fn nobody_replays_without_the_scope_or_beyond_their_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_takes_long_keeps_neither_producers_nor_other_operators_waiting() {
+    let site = Site::open(&[]).await;
+    site.plant.enqueue("s", 1, 3).await;
+    site.plant.settled().await;
+    let token = site
+        .token(&["console", "--scope", "operate", "--scope", "produce"])
+        .await;
+    // In place of a large log, the count waits for a lock of ours.
+    let client = &site.plant.client;
+    let slow = "DO $$ BEGIN EXECUTE regexp_replace(
+                    pg_get_functiondef('lanekeeper.replay_ranges'::regproc),
+                    '\\mBEGIN\\M', 'BEGIN PERFORM pg_advisory_xact_lock_shared(4711);'); END $$";
+    client.batch_execute(slow).await.unwrap();
+    client
+        .batch_execute("SELECT pg_advisory_lock(4711)")
+        .await
+        .unwrap();
+    let count = json!({"subscription": "out", "all": true, "dry_run": true}).to_string();
+    let start = async || ask(&site, Method::POST, "/v1/replays", &token, &count).await;
+    let counting = async {
+        let first = start().await;
+        assert_eq!((first.status, &first.body["events"]), (200, &json!(3)));
+    };
+    let meanwhile = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 4711";
+        wait_until(LIMIT, "it is counted", async || {
+            site.plant.count(waiting).await == 1
+        })
+        .await;
+        // As many as producers have connections.
+        for _ in 0..4 {
+            let refused = start().await;
+            refused.assert_problem(429, "busy");
+            assert!(
+                refused.body["detail"]
+                    .as_str()
+                    .unwrap()
+                    .contains("being counted")
+            );
+        }
+        let append = site.events(Method::POST, "runs", "t").bearer_auth(&token);
+        let append = append.body(r#"{"event_type":"a","payload":1}"#);
+        assert_eq!(append.send().await.unwrap().status(), 201);
+        let listed = ask(&site, Method::GET, "/v1/replays", &token, "").await;
+        assert_eq!(listed.status, 200);
+        client
+            .batch_execute("SELECT pg_advisory_unlock(4711)")
+            .await
+            .unwrap();
+    };
+    tokio::join!(counting, meanwhile);
+    assert_eq!(start().await.status, 200, "another one may be counted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_says_too_little_or_nonsense_starts_nothing() {
     let site = Site::open(&[]).await;
     site.plant.enqueue("s", 1, 3).await;

@@ -85,22 +85,13 @@ async fn a_client_that_sends_or_reads_too_slowly_is_cut_off_and_appends_nothing(
         .unwrap();
     let ask = "GET /v1/streams/runs/sessions/large/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
     reader.write_all(ask.as_bytes()).await.unwrap();
-    let open = async || {
-        let metrics = reqwest::get(site.worker.http() + "/metrics").await.unwrap();
-        let metrics = metrics.text().await.unwrap();
-        let of_get = "http_server_active_requests{http_request_method=\"GET\"";
-        let mut lines = metrics.lines().filter(|line| line.starts_with(of_get));
-        lines
-            .find_map(|line| line.rsplit_once(' '))
-            .map(|(_, count)| count.to_owned())
-    };
     // Its own request, and that one.
     wait_until(LIMIT, "the answer is under way", async || {
-        open().await.as_deref() == Some("2")
+        under_way(&site, "GET").await == 2
     })
     .await;
     wait_until(LIMIT, "the answer is given up", async || {
-        open().await.as_deref() == Some("1")
+        under_way(&site, "GET").await == 1
     })
     .await;
     let mut rest = Vec::new();
@@ -113,8 +104,18 @@ async fn a_client_that_sends_or_reads_too_slowly_is_cut_off_and_appends_nothing(
     assert!(site.worker.stop().await.success());
 }
 
+/// Requests with this method that are not answered yet.
+pub(crate) async fn under_way(site: &Site, method: &str) -> usize {
+    let metrics = reqwest::get(site.worker.http() + "/metrics").await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let of_method = format!("http_server_active_requests{{http_request_method=\"{method}\"");
+    let mut lines = metrics.lines().filter(|line| line.starts_with(&of_method));
+    let count = lines.find_map(|line| line.rsplit_once(' '));
+    count.map_or(0, |(_, count)| count.parse().unwrap())
+}
+
 /// Connections that have sent this much and keep open what they have.
-async fn hold(site: &Site, count: usize, sent: &str) -> Vec<TcpStream> {
+pub(crate) async fn hold(site: &Site, count: usize, sent: &str) -> Vec<TcpStream> {
     let mut opening = JoinSet::new();
     for _ in 0..count {
         let (address, sent) = (address(site), sent.to_owned());
@@ -150,13 +151,7 @@ async fn slow_bodies_of_one_token_leave_others_their_room() {
          transfer-encoding: chunked\r\n\r\n1\r\n[\r\n"
     );
     let held = hold(&site, 20, &begun).await;
-    let under_way = async || {
-        let metrics = reqwest::get(site.worker.http() + "/metrics").await.unwrap();
-        let of_post = "http_server_active_requests{http_request_method=\"POST\"";
-        let metrics = metrics.text().await.unwrap();
-        let mut lines = metrics.lines().filter(|line| line.starts_with(of_post));
-        lines.any(|line| line.ends_with(" 20"))
-    };
+    let under_way = async || under_way(&site, "POST").await == 20;
     wait_until(LIMIT, "all of them are under way", under_way).await;
     for _ in 0..5 {
         let request = site.events(Method::POST, "runs", "t").bearer_auth(&other);

@@ -106,6 +106,11 @@ async fn a_stream_that_names_its_producers_takes_neither_events_nor_a_close_nor_
     ] {
         let refused = send(method.clone(), path, closes, body, &other).await;
         refused.assert_problem(403, "forbidden");
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("token other"),
+            "it is not the role that may not: {detail}"
+        );
         assert_eq!(
             site.logged_events().await,
             0,

@@ -312,3 +312,40 @@ async fn a_handlers_transaction_is_rolled_back_when_its_event_is_cancelled_or_it
     ];
     assert_eq!(states(&bed, "out").await, expected);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_producer_marks_an_event_as_cancelled() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, 1).await;
+    let appended = "SELECT count(*) FROM lanekeeper.event";
+    let before: i64 = bed.client.query_one(appended, &[]).await.unwrap().get(0);
+    for mark in [
+        r#"{"lanekeeper-cancelled": true}"#,
+        r#"{"a": 1, "lanekeeper-cancelled": null}"#,
+    ] {
+        for append in [
+            format!("SELECT lanekeeper.enqueue('runs', 's1', 'a', '1', headers => '{mark}')"),
+            format!("SELECT lanekeeper.enqueue('runs', 'new', 'a', '1', headers => '{mark}')"),
+            format!(
+                "SELECT lanekeeper.enqueue('runs', 's1', 'a', '1', NULL, 'key', 0::smallint, '{mark}')"
+            ),
+            format!(
+                r#"SELECT lanekeeper.enqueue_many('runs', '[{{"session": "s1", "event_type": "a", "payload": 1}},
+                   {{"session": "s1", "event_type": "a", "payload": 1, "headers": {mark}}}]')"#
+            ),
+            format!("SELECT lanekeeper.interrupt('runs', 's1', 'a', '1', headers => '{mark}')"),
+        ] {
+            let refused = bed.client.batch_execute(&append).await.unwrap_err();
+            let code = refused.code().map(tokio_postgres::error::SqlState::code);
+            assert_eq!(code, Some("LK006"), "{append}");
+        }
+    }
+    let after: i64 = bed.client.query_one(appended, &[]).await.unwrap().get(0);
+    assert_eq!(after, before);
+    for fine in ["null", "{}", r#"{"lanekeeper": 1}"#] {
+        let append = format!(
+            r#"SELECT lanekeeper.enqueue_many('runs', '[{{"session": "s1", "event_type": "a", "payload": 1, "headers": {fine}}}]')"#
+        );
+        bed.client.batch_execute(&append).await.unwrap();
+    }
+}

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::api::site::{Answer, Site};
+use crate::api::slow::hold;
+use crate::process::plant::LIMIT;
+use crate::support::wait_until;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -188,4 +191,69 @@ async fn a_notification_about_another_task_than_the_message_became_acknowledges_
         .count("SELECT count(*) FROM lanekeeper.sent_message")
         .await;
     assert_eq!(left, 0, "what has ended is forgotten");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agents_slow_notifications_keep_neither_producers_nor_other_agents_waiting() {
+    let patient = ("LANEKEEPER_HTTP__READ_TIMEOUT_MS", "60000");
+    let site = Site::open(&[("PUSH_SECRET", SECRET), patient]).await;
+    let [to_alice, to_bob] = sent(&site).await;
+    let app = site.token(&["app", "--scope", "produce"]).await;
+    let token = key("alice").token(to_alice);
+    let complete = update("t", "TASK_STATE_COMPLETED");
+    // As many as requests are served at once, and more.
+    let begun = format!(
+        "POST /v1/a2a/alice/{to_alice} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+         content-length: 1000\r\n\r\n{{"
+    );
+    let held = hold(&site, 80, &begun).await;
+    wait_until(LIMIT, "its share is taken", async || {
+        tell(&site, "alice", to_alice, &token, &complete)
+            .await
+            .status
+            == 429
+    })
+    .await;
+    let append = site.events(Method::POST, "runs", "s").bearer_auth(&app);
+    let append = append.body(r#"{"event_type":"a","payload":1}"#);
+    assert_eq!(append.send().await.unwrap().status(), 201);
+    let other = key("bob").token(to_bob);
+    let told = tell(&site, "bob", to_bob, &other, &complete).await;
+    assert_eq!((told.status, &told.body["result"]), (200, &json!("acked")));
+    drop(held);
+    let large = json!({"message": {"messageId": "x".repeat(1_048_576)}});
+    let refused = tell(&site, "bob", to_bob, &other, &large).await;
+    refused.assert_problem(413, "payload_too_large");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_strangers_ask_for_stay_in_nobodys_memory() {
+    let site = Site::open(&[("PUSH_SECRET", SECRET)]).await;
+    let resident_kb = || -> i64 {
+        let status = format!("/proc/{}/status", site.worker.pid());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        line.unwrap()
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let id = Uuid::now_v7();
+    let ask = async |n: usize| {
+        let name = format!("{n}{}", "x".repeat(60_000));
+        let answer = tell(&site, &name, id, "x", &json!({})).await;
+        answer.assert_problem(401, "unauthorized");
+    };
+    for n in 0..20 {
+        ask(n).await;
+    }
+    let before = resident_kb();
+    for n in 20..320 {
+        ask(n).await;
+    }
+    // They are 18 MB all together.
+    let grown = resident_kb() - before;
+    assert!(grown < 9_000, "{grown} kB");
 }

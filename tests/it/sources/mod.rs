@@ -2,6 +2,7 @@
 
 mod applying;
 mod receiving;
+mod strangers;
 
 /// Both kinds of signature. Fixtures of no platform.
 const FILE: &str = r#"

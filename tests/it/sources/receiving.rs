@@ -14,12 +14,17 @@ use crate::api::site::{Answer, Site};
 use crate::command::run;
 use crate::support::wait_until;
 
-const GH_SECRET: &str = "not-a-secret-of-anybody";
-const STD_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(super) const GH_SECRET: &str = "not-a-secret-of-anybody";
+pub(super) const STD_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
-async fn site(file: &str) -> Site {
-    let site = Site::open(&[("GH_SECRET", GH_SECRET), ("STD_SECRET", STD_SECRET)]).await;
+pub(super) async fn site(file: &str) -> Site {
+    site_with(file, &[]).await
+}
+
+pub(super) async fn site_with(file: &str, variables: &[(&str, &str)]) -> Site {
+    let secrets = [("GH_SECRET", GH_SECRET), ("STD_SECRET", STD_SECRET)];
+    let site = Site::open(&[&secrets, variables].concat()).await;
     apply(&site, file).await;
     site
 }
@@ -30,14 +35,14 @@ async fn apply(site: &Site, file: &str) {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
-fn hub(secret: &str, body: &str) -> String {
+pub(super) fn hub(secret: &str, body: &str) -> String {
     let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     let tag = mac.chain_update(body).finalize().into_bytes();
     let hex: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256={hex}")
 }
 
-async fn send(site: &Site, name: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub(super) async fn send(site: &Site, name: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut request = site.request(Method::POST, &format!("/v1/sources/{name}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -46,7 +51,7 @@ async fn send(site: &Site, name: &str, headers: &[(&str, &str)], body: &str) -> 
 }
 
 /// As GitHub sends it, with this id of the delivery.
-async fn github(site: &Site, id: &str, body: &str) -> Answer {
+pub(super) async fn github(site: &Site, id: &str, body: &str) -> Answer {
     let signature = hub(GH_SECRET, body);
     let headers = [
         ("x-hub-signature-256", signature.as_str()),

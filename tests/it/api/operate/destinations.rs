@@ -90,3 +90,31 @@ async fn without_redis_a_circuit_is_shown_and_not_closed() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_reset_a_shared_destination_is_not_told_which_streams_share_it() {
+    let site = Site::open(&[]).await;
+    let shared = "INSERT INTO lanekeeper.subscription (stream_id, name, adapter, settings, retry_schedule_ms, max_attempts,
+                                                       on_exhausted, coalesce, paused_at, pause_reason)
+                  SELECT t.stream_id, 'hidden', s.adapter, s.settings, s.retry_schedule_ms, s.max_attempts,
+                         s.on_exhausted, s.coalesce, now(), 'a test'
+                  FROM lanekeeper.subscription AS s, lanekeeper.stream AS t
+                  WHERE s.name = 'out' AND t.name = 'messages'";
+    let made = site.plant.client.execute(shared, &[]).await.unwrap();
+    assert_eq!(made, 1);
+    let scopes = [
+        "one", "--scope", "read", "--scope", "operate", "--stream", "runs",
+    ];
+    let one = Operator::with(&site, &scopes).await;
+    let (all, _) = one
+        .pages(&site, "/v1/destinations?limit=10", "destinations", "after")
+        .await;
+    let order = json!({"destination": all[0]["destination"]}).to_string();
+    let refused = one.post(&site, "/v1/destinations/reset", &order).await;
+    refused.assert_problem(403, "forbidden");
+    assert!(
+        !refused.body.to_string().contains("messages"),
+        "{}",
+        refused.body
+    );
+}
