@@ -389,6 +389,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         history_days,
         document_days,
         dead_letter_days,
+        operation_days,
         session_days,
         ref archive_dir,
     } = config.retention;
@@ -416,6 +417,7 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         history_days: days(history_days),
         document_days: days(document_days),
         dead_letter_days: days(dead_letter_days),
+        operation_days: days(operation_days),
         session_days: days(session_days),
         archive_dir: archive_dir.clone(),
         redis: config.redis.settings(),

@@ -103,6 +103,8 @@ section! {
         document_days: u32 = 30,
         /// Days that a dead letter is kept after an operator dealt with it; the others stay.
         dead_letter_days: u32 = 30,
+        /// Days that the record of what operators did is kept.
+        operation_days: u32 = 365,
         /// Days until a session without events loses its lanes; its name and its last seq stay.
         session_days: u32 = 30,
         /// The folder that a day of the log is written to before it is dropped; unset: nowhere. The same for all

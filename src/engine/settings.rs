@@ -58,6 +58,8 @@ pub struct WorkerSettings {
     pub document_days: i32,
     /// How long resolved dead letters are kept.
     pub dead_letter_days: i32,
+    /// How long the record of what operators did is kept.
+    pub operation_days: i32,
     /// How long the lanes of a session are kept of which nothing else is left.
     pub session_days: i32,
     /// The folder to which days of the log are written before they are dropped. `None`: they are not archived.
@@ -95,6 +97,7 @@ impl Default for WorkerSettings {
             history_days: 30,
             document_days: 30,
             dead_letter_days: 30,
+            operation_days: 365,
             session_days: 30,
             archive_dir: None,
             redis: None,

@@ -86,6 +86,8 @@ pub struct Keep {
     pub history_days: i32,
     /// Resolved dead letters, counted from when they were resolved.
     pub dead_letter_days: i32,
+    /// What operators did.
+    pub operation_days: i32,
 }
 
 /// The number of rows that a step deleted.
@@ -94,12 +96,19 @@ pub struct Forgotten {
     pub outcomes: i64,
     pub histories: i64,
     pub dead_letters: i64,
+    pub operations: i64,
 }
 
 impl Forgotten {
     /// Whether a step with this limit left rows of some kind for another one.
     pub fn reached(&self, limit: i32) -> bool {
-        [self.outcomes, self.histories, self.dead_letters].contains(&i64::from(limit))
+        let kinds = [
+            self.outcomes,
+            self.histories,
+            self.dead_letters,
+            self.operations,
+        ];
+        kinds.contains(&i64::from(limit))
     }
 }
 
@@ -108,6 +117,7 @@ impl std::ops::AddAssign for Forgotten {
         self.outcomes += other.outcomes;
         self.histories += other.histories;
         self.dead_letters += other.dead_letters;
+        self.operations += other.operations;
     }
 }
 
@@ -128,6 +138,7 @@ pub async fn forget_records(
                 &keep.outcome_days,
                 &keep.history_days,
                 &keep.dead_letter_days,
+                &keep.operation_days,
                 &limit,
             ],
         )
@@ -137,6 +148,7 @@ pub async fn forget_records(
         outcomes: row.get("outcomes"),
         histories: row.get("histories"),
         dead_letters: row.get("dead_letters"),
+        operations: row.get("operations"),
     })
 }
 

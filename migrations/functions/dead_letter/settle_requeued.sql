@@ -29,7 +29,7 @@ BEGIN
             WHERE o.lane_id = v_lane_id AND o.seq = v_seq AND o.kind = 'dead_lettered';
         END IF;
         UPDATE lanekeeper.progress AS p
-        SET requeued_after = (SELECT n.after_seq FROM lanekeeper.next_requeued(v_lane_id) AS n)
+        SET requeued_after = lanekeeper.requeued_after(v_lane_id)
         -- The range of possible versions keeps the look-up from older, dead ones.
         WHERE p.lane_id = v_lane_id AND p.version + p.step = p_versions[p_ords[i]] + 1
           AND p.version BETWEEN p_versions[p_ords[i]] - 14 AND p_versions[p_ords[i]] + 1;

@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     SELECT p.* INTO STRICT v_progress FROM lanekeeper.progress AS p
     WHERE p.lane_id = p_lane_id ORDER BY p.version DESC LIMIT 1;
-    SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_requeued(p_lane_id) AS n;
+    v_progress.requeued_after := lanekeeper.requeued_after(p_lane_id);
     IF p_front_changed THEN
         v_progress.attempts := 0;
         v_progress.crashes := 0;

@@ -1,12 +1,13 @@
--- Forgets up to p_limit rows each of outcomes, history and resolved dead letters past their retention, in days. Dead
+-- Forgets up to p_limit rows each of outcomes, history, resolved dead letters and operator actions past their retention, in days. Dead
 -- letters that wait for an operator stay. An outcome stays as long as its event: without it the event would count as
 -- delivered (I4). Returns how many went of each.
 --
 -- One process at a time; for the others there is nothing to do. The caller calls again while a kind reached the limit.
--- Index: outcome_by_age, history_by_age, dead_resolved. Rows: at most p_limit each.
+-- Index: outcome_by_age, history_by_age, dead_resolved, operation's primary key (ids are in the order of their time). Rows: at most p_limit each.
 CREATE OR REPLACE FUNCTION lanekeeper.forget_records(
-    IN p_outcome_days int, IN p_history_days int, IN p_dead_letter_days int, IN p_limit int,
-    OUT outcomes bigint, OUT histories bigint, OUT dead_letters bigint
+    IN p_outcome_days int, IN p_history_days int, IN p_dead_letter_days int, IN p_operation_days int,
+    IN p_limit int,
+    OUT outcomes bigint, OUT histories bigint, OUT dead_letters bigint, OUT operations bigint
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
@@ -15,7 +16,7 @@ DECLARE
     v_oldest date;
     v_before timestamptz;
 BEGIN
-    outcomes := 0; histories := 0; dead_letters := 0;
+    outcomes := 0; histories := 0; dead_letters := 0; operations := 0;
     IF NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(2)) THEN
         RETURN;
     END IF;
@@ -51,6 +52,12 @@ BEGIN
     ) AS x
     WHERE d.dead_id = x.dead_id;
     GET DIAGNOSTICS dead_letters = ROW_COUNT;
+
+    -- Of the oldest ids, so that nothing else is read.
+    DELETE FROM lanekeeper.operation AS o
+    USING (SELECT x.operation_id FROM lanekeeper.operation AS x ORDER BY x.operation_id LIMIT p_limit) AS x
+    WHERE o.operation_id = x.operation_id AND o.done_at < v_now - p_operation_days * interval '1 day';
+    GET DIAGNOSTICS operations = ROW_COUNT;
 
     DELETE FROM lanekeeper.replay AS y
     USING (

@@ -24,8 +24,18 @@ BEGIN
             HINT = 'List lanes with `lanekeeper lane list`.';
     END IF;
     PERFORM lanekeeper.lock_lane(p_lane_id);
-    SELECT p.* INTO STRICT v_progress FROM lanekeeper.progress AS p
-    WHERE p.lane_id = p_lane_id ORDER BY p.version DESC LIMIT 1;
+    -- Progress first, as everybody does who writes it and replay_lane. A close passes held lanes: the row that was waited
+    -- for may be gone, and the next one is there.
+    LOOP
+        SELECT p.* INTO v_progress FROM lanekeeper.progress AS p
+        WHERE p.lane_id = p_lane_id ORDER BY p.version DESC LIMIT 1 FOR UPDATE;
+        EXIT WHEN FOUND;
+        PERFORM FROM lanekeeper.lane AS l WHERE l.lane_id = p_lane_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'LK006', MESSAGE = format('there is no lane %s any more', p_lane_id),
+                HINT = 'List lanes with `lanekeeper lane list`.';
+        END IF;
+    END LOOP;
     SELECT f.seq, f.dead_id, f.replay_id INTO v_head, v_dead_id, v_replay FROM lanekeeper.lane_front(p_lane_id) AS f;
     IF p_head <> coalesce(v_head, 0) THEN
         RAISE EXCEPTION USING ERRCODE = 'LK008',
@@ -55,12 +65,12 @@ BEGIN
         END IF;
         IF v_dead_id IS NOT NULL THEN
             UPDATE lanekeeper.dead AS d SET requeued_at = NULL, after_seq = NULL WHERE d.dead_id = v_dead_id;
-            SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_requeued(p_lane_id) AS n;
+            v_progress.requeued_after := lanekeeper.requeued_after(p_lane_id);
         ELSIF v_replay IS NOT NULL THEN
             UPDATE lanekeeper.replay_lane AS r
             SET replayed_to = v_head, state = CASE WHEN v_head >= r.to_seq THEN 'done' ELSE r.state END
             WHERE r.replay_id = v_replay AND r.lane_id = p_lane_id;
-            SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_requeued(p_lane_id) AS n;
+            v_progress.requeued_after := lanekeeper.requeued_after(p_lane_id);
         ELSE
             INSERT INTO lanekeeper.outcome (lane_id, seq, kind, error)
             VALUES (p_lane_id, v_head, 'skipped', coalesce(p_reason, v_progress.last_error))

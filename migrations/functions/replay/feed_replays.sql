@@ -12,8 +12,9 @@
 -- If all that wait are held, one of them is waited for, so that a busy lane has its turn. A holder learns itself that its
 -- replay was paused or cancelled, with its next range (next_replayed). Nothing else is waited for: rows that somebody has
 -- locked are left for the next call. Parked lanes wait.
--- Index: replay_unfinished, replay_lane_waiting, replay_lane_active. Rows: `concurrency` lanes for each replay, and those of
--- one that ends.
+-- Index: replay_unfinished, replay_lane_waiting, replay_lane_active. Rows: 200 lanes that begin, of all replays together, since
+-- their locks are held until the commit; 200 that are let go of, in no order, since some may be held; 10,000 waiting ones of a
+-- replay that ends.
 CREATE OR REPLACE FUNCTION lanekeeper.feed_replays(OUT begun bigint, OUT unfinished bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $$
@@ -23,6 +24,7 @@ DECLARE
     v_room   bigint;
     v_begun  bigint;
     v_busy   bigint;
+    v_waited boolean := false;
 BEGIN
     begun := 0; unfinished := 0;
     IF NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(8)) THEN
@@ -40,8 +42,10 @@ BEGIN
         IF v_replay.runs THEN
             v_begun := 0;
             v_busy := NULL;
-            v_room := v_replay.concurrency
-                - (SELECT count(*) FROM lanekeeper.replay_lane AS r WHERE r.replay_id = v_replay.replay_id AND r.state = 'active');
+            v_room := least(
+                v_replay.concurrency
+                - (SELECT count(*) FROM lanekeeper.replay_lane AS r WHERE r.replay_id = v_replay.replay_id AND r.state = 'active'),
+                200 - begun);
             FOR v_lane IN
                 SELECT r.lane_id FROM lanekeeper.replay_lane AS r
                 WHERE r.replay_id = v_replay.replay_id AND r.state = 'waiting' AND NOT EXISTS (
@@ -55,7 +59,8 @@ BEGIN
                     v_busy := CASE WHEN random() < 0.5 THEN v_lane.lane_id ELSE coalesce(v_busy, v_lane.lane_id) END;
                 END IF;
             END LOOP;
-            IF v_begun = 0 AND begun = 0 AND v_busy IS NOT NULL THEN
+            IF v_begun = 0 AND begun = 0 AND v_busy IS NOT NULL AND NOT v_waited THEN
+                v_waited := true;
                 BEGIN
                     PERFORM pg_advisory_xact_lock(lanekeeper.lane_lock(v_busy));
                     v_begun := lanekeeper.turn_replay(v_replay.replay_id, v_busy, 'active')::int;
@@ -67,7 +72,7 @@ BEGIN
         ELSE
             FOR v_lane IN
                 SELECT r.lane_id FROM lanekeeper.replay_lane AS r
-                WHERE r.replay_id = v_replay.replay_id AND r.state = 'active' ORDER BY r.lane_id
+                WHERE r.replay_id = v_replay.replay_id AND r.state = 'active' ORDER BY random() LIMIT 200
             LOOP
                 IF pg_try_advisory_xact_lock(lanekeeper.lane_lock(v_lane.lane_id)) THEN
                     PERFORM lanekeeper.turn_replay(v_replay.replay_id, v_lane.lane_id,
@@ -76,7 +81,12 @@ BEGIN
             END LOOP;
             IF v_replay.ending IS NOT NULL THEN
                 UPDATE lanekeeper.replay_lane AS r SET state = 'cut'
-                WHERE r.replay_id = v_replay.replay_id AND r.state = 'waiting';
+                FROM (
+                    SELECT w.lane_id FROM lanekeeper.replay_lane AS w
+                    WHERE w.replay_id = v_replay.replay_id AND w.state = 'waiting'
+                    ORDER BY w.lane_id LIMIT 10000 FOR UPDATE SKIP LOCKED
+                ) AS w
+                WHERE r.replay_id = v_replay.replay_id AND r.lane_id = w.lane_id;
             END IF;
         END IF;
         WITH gone AS (
@@ -91,7 +101,7 @@ BEGIN
         ) AS g
         WHERE y.replay_id = v_replay.replay_id AND g.delivered IS NOT NULL;
         IF EXISTS (SELECT FROM lanekeeper.replay_lane AS r WHERE r.replay_id = v_replay.replay_id) THEN
-            unfinished := unfinished + (v_replay.runs OR EXISTS (
+            unfinished := unfinished + (v_replay.runs OR v_replay.ending IS NOT NULL OR EXISTS (
                 SELECT FROM lanekeeper.replay_lane AS r WHERE r.replay_id = v_replay.replay_id AND r.state = 'active'))::int;
         ELSE
             UPDATE lanekeeper.replay AS y SET ending = coalesce(y.ending, 'done'), ended_at = clock_timestamp()

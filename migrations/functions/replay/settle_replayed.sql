@@ -29,7 +29,7 @@ BEGIN
         RETURNING r.state INTO v_state;
         CONTINUE WHEN v_state = 'active';
         UPDATE lanekeeper.progress AS p
-        SET requeued_after = (SELECT n.after_seq FROM lanekeeper.next_requeued(p_lanes[p_ords[i]]) AS n)
+        SET requeued_after = lanekeeper.requeued_after(p_lanes[p_ords[i]])
         -- The range of possible versions keeps the look-up from older, dead ones.
         WHERE p.lane_id = p_lanes[p_ords[i]] AND p.version + p.step = p_versions[p_ords[i]] + 1
           AND p.version BETWEEN p_versions[p_ords[i]] - 14 AND p_versions[p_ords[i]] + 1;

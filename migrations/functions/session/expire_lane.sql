@@ -60,7 +60,7 @@ BEGIN
     IF v_progress.requeued_after IS NOT NULL THEN
         UPDATE lanekeeper.dead AS d SET requeued_at = NULL, after_seq = NULL
         WHERE d.lane_id = p_lane_id AND d.after_seq IS NOT NULL AND (p_kind = 'expired' OR d.after_seq <= p_seq);
-        SELECT n.after_seq INTO v_progress.requeued_after FROM lanekeeper.next_requeued(p_lane_id) AS n;
+        v_progress.requeued_after := lanekeeper.requeued_after(p_lane_id);
     END IF;
     -- Unacknowledged messages expire like those that were not sent.
     IF v_progress.sent IS NOT NULL THEN

@@ -206,6 +206,12 @@ pub(super) fn check(check: &mut Check<'_>) {
             records,
         ),
         (
+            "retention.operation_days",
+            u64::from(retention.operation_days),
+            1..=36_500,
+            records,
+        ),
+        (
             "retention.session_days",
             u64::from(retention.session_days),
             1..=36_500,

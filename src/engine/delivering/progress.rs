@@ -485,13 +485,9 @@ impl Progress {
             return Judgement::Passed;
         }
         let kind = match subscription.on_exhausted {
-            Exhaustion::DeadLetter => OutcomeKind::DeadLettered {
-                error,
-                attempts: self.attempts,
-                crashes: self.crashes,
-            },
             Exhaustion::Drop => OutcomeKind::Dropped { error },
-            Exhaustion::Park => {
+            // A lane is not parked for a head that goes away when its replay is paused or cancelled.
+            Exhaustion::Park if self.replaying.is_none() => {
                 self.changed = true;
                 let stop = Stop {
                     error: Some(error),
@@ -499,6 +495,11 @@ impl Progress {
                 };
                 return Judgement::Stopped(stop);
             }
+            Exhaustion::DeadLetter | Exhaustion::Park => OutcomeKind::DeadLettered {
+                error,
+                attempts: self.attempts,
+                crashes: self.crashes,
+            },
         };
         self.outcomes.push(Outcome { seq, kind });
         self.pass(seq, day);

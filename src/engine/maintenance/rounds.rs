@@ -196,6 +196,7 @@ async fn forget_records(client: &Object, shared: &Shared) -> Result<(), StoreErr
         outcome_days: settings.outcome_days,
         history_days: settings.history_days,
         dead_letter_days: settings.dead_letter_days,
+        operation_days: settings.operation_days,
     };
     let mut forgotten = Forgotten::default();
     for _ in 0..TURNS {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
-use tokio::time::{error::Elapsed, timeout};
-use tokio_postgres::error::DbError;
+use tokio::time::{error::Elapsed, sleep, timeout};
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 
@@ -22,8 +22,11 @@ pub const SETTLE: &str = include_str!("../sql/projection_settle.sql");
 
 /// How much longer than its function a call may take until the server is taken for silent.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a transaction waits for a switch of its read model. Other projections of the worker wait meanwhile.
+const SWITCH_WITHIN: Duration = Duration::from_millis(250);
 /// How long ending an abandoned backend may take.
 const END_WITHIN: Duration = Duration::from_secs(10);
+const END_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why events were not handled. Nothing of them was committed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +37,9 @@ pub enum Failure {
     /// It was not run: says nothing of the events.
     #[error("{0}")]
     Unavailable(String),
+    /// Its read model is being switched to a rebuilt one: says nothing of the events.
+    #[error("its read model is being switched to a rebuilt one")]
+    Switching,
 }
 
 /// What a transaction settles: the lane's cursor passes events, or a requeued dead letter is done.
@@ -183,7 +189,10 @@ impl Connection {
     /// Roll back, if the connection is not closed. `Err(None)`: it did not answer in time; abandon it.
     pub async fn call(&self, events: &[String]) -> Result<(), Option<Failure>> {
         let calling = async {
-            let lacking = |error| unavailable("cannot begin", &error);
+            let lacking = |error: tokio_postgres::Error| match error.code() {
+                Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => Failure::Switching,
+                _ => unavailable("cannot begin", &error),
+            };
             let raised = |error| self.raised(&error);
             self.client
                 .batch_execute(&self.opening)
@@ -202,6 +211,14 @@ impl Connection {
             Ok(result) => result.map_err(Some),
             Err(_) => Err(None),
         }
+    }
+
+    /// What a call means for its events that was not answered in time.
+    pub fn unanswered(&self) -> Failure {
+        Failure::Raised(format!(
+            "the function did not end within {:?}, nor when it was cancelled: rolled back",
+            self.timeout
+        ))
     }
 
     /// Settles in the open transaction; `false`: another holder settled the lane.
@@ -258,37 +275,42 @@ impl Connection {
 
     /// Ends it at the server, whatever it is at there: a function may trap the cancellation of its statement, and go on.
     pub fn abandon(self) {
+        tokio::spawn(self.end());
+    }
+
+    /// As [`Self::abandon`], for who goes on only when its row locks are gone.
+    pub(super) async fn end(self) {
         let Self {
             client,
             backend,
             database,
             ..
         } = self;
-        tokio::spawn(async move {
-            let token = client.cancel_token();
-            let ending = timeout(END_WITHIN, async {
-                if let Err(error) = database.cancel(&token).await {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::debug!(error, "a projection's statement could not be cancelled");
-                }
-                drop(client);
-                let (client, connection) = database.connect().await?;
-                tokio::spawn(connection);
-                // A role may end its own backends.
-                lane_connection::end(&client, &[backend]).await?;
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
-            });
-            let failed = match ending.await {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "PostgreSQL did not answer".to_owned(),
-            };
-            tracing::warn!(
-                backend_pid = backend.pid,
-                failed,
-                "a projection's function may still be running; what it does is not committed"
-            );
+        let token = client.cancel_token();
+        let ending = timeout(END_WITHIN, async {
+            if let Err(error) = database.cancel(&token).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "a projection's statement could not be cancelled");
+            }
+            drop(client);
+            let (client, connection) = database.connect().await?;
+            tokio::spawn(connection);
+            // A role may end its own backends.
+            while !lane_connection::end(&client, &[backend]).await?.is_empty() {
+                sleep(END_PAUSE).await;
+            }
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
         });
+        let failed = match ending.await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "PostgreSQL did not answer, or did not end its backend".to_owned(),
+        };
+        tracing::warn!(
+            backend_pid = backend.pid,
+            failed,
+            "a projection's function may still be running; what it does is not committed"
+        );
     }
 
     /// For statements of a rebuild.
@@ -359,7 +381,10 @@ fn opening(path: &str, timeout: Duration, subscription_id: Option<i32>) -> Strin
     );
     if let Some(id) = subscription_id {
         // In the same message: it saves a round trip.
-        opening += &format!("; SELECT lanekeeper.begin_projection({id})");
+        opening += &format!(
+            "; SET LOCAL lock_timeout = {}; SELECT lanekeeper.begin_projection({id}); SET LOCAL lock_timeout = 0",
+            SWITCH_WITHIN.as_millis()
+        );
     }
     opening
 }

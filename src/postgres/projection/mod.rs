@@ -23,6 +23,7 @@
 //! |---|---|
 //! | the function raises, or takes too long | rolled back: [`Failure::Raised`], an attempt |
 //! | it is missing, has other arguments, may not be called; a deadlock | rolled back: [`Failure::Unavailable`], no attempt |
+//! | its read model is being switched to a rebuilt one | not called: [`Failure::Switching`], no attempt |
 //! | the connection is lost before COMMIT | rolled back by the server: [`Failure::Unavailable`] |
 //! | … during COMMIT | committed or not, effect and settlement agree; the next holder reads which |
 //! | the function traps the cancellation and goes on | [`Connection::abandon`] ends its backend |

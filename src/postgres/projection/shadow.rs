@@ -82,6 +82,11 @@ impl Source {
         Ok(source)
     }
 
+    /// Whether nothing changed of which a rebuild is made.
+    pub(super) fn is_of_the_same(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+
     /// Makes the schema, unless an earlier rebuild of the same function and tables left it. Returns whether one did.
     pub(super) async fn make_shadow(
         &self,

@@ -23,6 +23,14 @@ async fn assert_passes(worker: &WorkerProcess, path: &str) {
     assert_eq!(probe(worker, path).await, good, "{path}");
 }
 
+/// It serves before it has its first answer from Postgres.
+async fn ready(http: &str) {
+    wait_until(LIMIT, "the worker is ready", async || {
+        health(http).await.code == Some(0)
+    })
+    .await;
+}
+
 fn set_up() {
     // The clients of tests are made without TLS of their own.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -34,11 +42,7 @@ async fn a_worker_that_drains_is_live_and_not_ready_until_it_is_gone() {
     let plant = Plant::new(Duration::ZERO).await;
     let worker = plant.worker(&[]).await;
     let http = worker.http();
-    // It serves before it has its first answer from Postgres.
-    wait_until(LIMIT, "the worker is ready", async || {
-        health(&http).await.code == Some(0)
-    })
-    .await;
+    ready(&http).await;
     for path in ["/livez", "/readyz", "/startupz"] {
         assert_passes(&worker, path).await;
     }
@@ -91,7 +95,7 @@ async fn a_worker_whose_postgres_is_away_is_live_and_ready_again_when_it_is_back
     let worker = plant
         .worker(&[("LANEKEEPER_WORKER__TRUST_MS", "2000")])
         .await;
-    assert_passes(&worker, "/readyz").await;
+    ready(&worker.http()).await;
     let server = server.crash().await;
     wait_until(LIMIT, "it is not ready", async || {
         probe(&worker, "/readyz").await.0 == StatusCode::SERVICE_UNAVAILABLE

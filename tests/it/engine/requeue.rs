@@ -486,6 +486,7 @@ async fn retention_keeps_it_until_it_is_delivered() {
         outcome_days: 1,
         history_days: 1,
         dead_letter_days: 1,
+        operation_days: 1,
     };
     forget_records(&bed.client, keep, 100).await.unwrap();
     for _ in 0..3 {

@@ -11,6 +11,7 @@ const KEEP: Keep = Keep {
     outcome_days: 30,
     history_days: 20,
     dead_letter_days: 10,
+    operation_days: 40,
 };
 
 async fn forget(client: &Client, limit: i32) -> Forgotten {
@@ -45,7 +46,9 @@ async fn each_kind_of_record_goes_after_its_own_time_and_not_before() {
                     clock_timestamp() - interval '100 days',
                     CASE WHEN d > 0 THEN 'dropped' END,
                     CASE WHEN d > 0 THEN clock_timestamp() - d * interval '1 day' END
-             FROM unnest(ARRAY[0, 9, 11]) AS d",
+             FROM unnest(ARRAY[0, 9, 11]) AS d;
+             INSERT INTO lanekeeper.operation (action, seq, done_at)
+             SELECT 'retry', d, clock_timestamp() - d * interval '1 day' FROM unnest(ARRAY[41, 39]) AS d",
         )
         .await
         .unwrap();
@@ -54,6 +57,7 @@ async fn each_kind_of_record_goes_after_its_own_time_and_not_before() {
         outcomes: 1,
         histories: 1,
         dead_letters: 1,
+        operations: 1,
     };
     assert_eq!(forgotten, expected);
     assert_eq!(forget(&bed.client, 100).await, Forgotten::default());
@@ -65,6 +69,8 @@ async fn each_kind_of_record_goes_after_its_own_time_and_not_before() {
         11_909,
         "one each, and the dead letter that waits for an operator"
     );
+    let operations = "SELECT sum(seq)::bigint FROM lanekeeper.operation";
+    assert_eq!(bed.count(operations).await, 39);
 }
 
 #[tokio::test]

@@ -6,4 +6,6 @@ mod example;
 mod failing;
 mod fed;
 mod hostile;
+mod midway;
+mod panicking;
 mod rebuilt;

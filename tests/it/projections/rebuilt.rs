@@ -6,9 +6,10 @@ use super::bed::{Bed, COUNT, LIMIT};
 use crate::command::{command, run};
 use crate::support::wait_until;
 
-const SHADOWS: &str = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'lanekeeper_rebuild_%'";
+pub(super) const SHADOWS: &str =
+    "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'lanekeeper_rebuild_%'";
 
-async fn rebuilt(bed: &Bed, more: &[&str]) -> Value {
+pub(super) async fn rebuilt(bed: &Bed, more: &[&str]) -> Value {
     let ran = bed.rebuild(&[more, &["--output", "json"]].concat()).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     serde_json::from_str(&ran.stdout).unwrap()
@@ -41,6 +42,61 @@ async fn two_rebuilds_are_equal_row_for_row_and_tell_what_was_told_live() {
     bed.enqueue(4, 1).await;
     bed.drained().await;
     bed.assert_exact(4, 151).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_of_a_function_that_appends_is_refused_and_appends_nothing() {
+    let bed = Bed::bare().await;
+    let appends = "PERFORM lanekeeper.enqueue('audit', event ->> 'session', 'seen', '{}');";
+    bed.define(&format!("{COUNT} {appends}")).await;
+    let granted = format!(
+        "GRANT EXECUTE ON FUNCTION lanekeeper.enqueue TO {}",
+        bed.role.name
+    );
+    bed.client.batch_execute(&granted).await.unwrap();
+    bed.apply("[stream.audit]").await;
+    let worker = bed.worker().await;
+    bed.enqueue(2, 5).await;
+    bed.drained().await;
+    let appended = "SELECT count(*) FROM lanekeeper.event
+        JOIN lanekeeper.session AS s USING (session_id) JOIN lanekeeper.stream AS t USING (stream_id) WHERE t.name = 'audit'";
+    assert_eq!(bed.count(appended).await, 10);
+    let before = bed.read_model().await;
+    let ran = bed.rebuild(&[]).await;
+    assert_ne!(ran.code, Some(0), "{}", ran.stdout);
+    assert!(ran.stderr.contains("appends events"), "{}", ran.stderr);
+    assert_eq!(bed.count(appended).await, 10);
+    assert_eq!(bed.read_model().await, before);
+    worker.stop().await;
+}
+
+/// What a projection is handed twice, it counts twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_becomes_a_projection_ends_its_replay() {
+    let bed = Bed::bare().await;
+    bed.define(COUNT).await;
+    let url = [("DATABASE_URL", bed.db.url())];
+    let printed =
+        "[subscription.totals]\nstream = \"runs\"\nadapter = \"stdout\"\nstart = \"earliest\"";
+    let applied = run(&["apply", "-f", "-"], &url, printed).await;
+    assert_eq!(applied.code, Some(0), "{}", applied.stderr);
+    let worker = bed.worker().await;
+    bed.enqueue(1, 20).await;
+    bed.drained().await;
+    let args = ["replay", "start", "totals", "--all", "--rate", "2/s"];
+    let ran = run(&args, &url, "").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let under_way = "SELECT count(*) FROM lanekeeper.replay_lane WHERE delivered > 0";
+    bed.until("it is under way", under_way, 1).await;
+    bed.apply("").await;
+    let ended =
+        "SELECT count(*) FROM lanekeeper.replay WHERE ended_at IS NOT NULL AND ending = 'removed'
+                 AND end_reason LIKE '%is a projection now'";
+    bed.until("the replay ended", ended, 1).await;
+    bed.enqueue(1, 1).await;
+    bed.drained().await;
+    assert_eq!(bed.count("SELECT count(*) FROM shop.seen").await, 1);
     worker.stop().await;
 }
 

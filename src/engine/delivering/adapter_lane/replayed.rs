@@ -41,7 +41,11 @@ impl Runner<'_> {
                 replayed_to,
             } => {
                 self.progress.let_go_of_replay(replay_id, replayed_to);
-                self.settle_replayed(true).await
+                if let Err(ending) = self.settle_and_keep().await {
+                    return ending;
+                }
+                // It may be resumed since: the server knows what comes next, and the next claim reads it.
+                Ending::Stopped(Stop::yields())
             }
             Next::Wait(wait) => Ending::Stopped(Stop::at_reservation(wait)),
             Next::Chunk(chunk) => self.deliver_chunk(chunk).await,

@@ -10,6 +10,7 @@ use lanekeeper_postgres::StoreError;
 use lanekeeper_postgres::lane_connection::{self, Backend, OpenError};
 use tokio::time::{sleep, timeout};
 
+use super::Feeds;
 use crate::shared::Shared;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,29 @@ pub(super) enum SessionError {
     Silent(Duration),
     #[error("the server ended the connection, and this worker was not told")]
     Ended,
+    #[error("its task panicked; the panic is in the log")]
+    Panicked,
+}
+
+impl SessionError {
+    /// A connection that is lost is everyday; a panic is a defect.
+    pub(super) fn log(&self, feeds: Feeds) {
+        let error = self as &dyn std::error::Error;
+        let connection = feeds.name();
+        match self {
+            Self::Panicked => tracing::error!(
+                error,
+                connection,
+                "handler connection ended by a panic, which is a defect; uncommitted effects were rolled back, and their \
+                 events are handled again over another connection"
+            ),
+            _ => tracing::warn!(
+                error,
+                connection,
+                "handler connection lost; uncommitted effects were rolled back, and their events are handled again"
+            ),
+        }
+    }
 }
 
 /// Awaits an answer for at most `frozen_after`, as long as peers would wait for a heartbeat.

@@ -28,6 +28,7 @@
 //! |---|---|
 //! | the session is closed or interrupted, or the event cancelled | rolled back, when the handler's statement ends |
 //! | the handler fails or panics | rolled back; the head is retried or exhausted, by its verdict |
+//! | something else panics here | logged as an error; as if the connection had ended |
 //! | another process settled the lane | the compare-and-set misses: rolled back |
 //! | the connection ends before COMMIT is answered | committed or not, progress and effect agree; the next holder reads which |
 //! | a question of the engine is not answered for `frozen_after` | the same, and the backend is ended if the server still has it (I13) |
@@ -40,19 +41,20 @@ mod feeds;
 mod handle;
 mod interrupted;
 mod projected;
+mod projections;
 mod replayed;
 
-use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::claim::{self, ClaimedLane};
 use lanekeeper_postgres::fetch::{self, Position};
 use lanekeeper_postgres::lane_connection::{self, Backend, Opened};
 use lanekeeper_postgres::preview::Previews;
-use lanekeeper_postgres::projection;
 use lanekeeper_postgres::settle::{self, Operation, Settled};
 use lanekeeper_postgres::{StoreError, worker};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -60,6 +62,7 @@ use tokio_postgres::{Client, Statement};
 
 use self::answer::{SessionError, answer};
 pub use self::feeds::Feeds;
+use self::projections::Projections;
 use crate::claiming::kind::Kind;
 use crate::claiming::route::Route;
 use crate::claiming::scan::Scans;
@@ -92,10 +95,7 @@ pub async fn run(shared: Arc<Shared>, feeds: Feeds) {
         let Err(error) = session(&shared, feeds).await else {
             return;
         };
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "handler connection lost; uncommitted effects were rolled back, and their events are handled again"
-        );
+        error.log(feeds);
         sleep(REOPEN_DELAY.mul_f64(1.0 + random())).await;
     }
 }
@@ -134,12 +134,14 @@ async fn hold(
             next_claim_id: 1,
             claimed_at: Instant::now(),
             scans: Scans::new(&shared.settings, Kind::Handlers),
-            projections: HashMap::new(),
+            projections: Projections::default(),
         })
     };
     let mut session = answer(shared, preparing).await?;
     let _in_use = shared.peers.live.enter(session.connection_id);
-    let result = session.run().await;
+    // Nobody awaits the task before the worker stops: a panic that ends it would be noticed by nobody.
+    let running = AssertUnwindSafe(session.run()).catch_unwind().await;
+    let result = running.unwrap_or(Err(SessionError::Panicked));
     shared.waking.idle.leave(session.connection_id);
     result
 }
@@ -158,8 +160,7 @@ struct Session<'a> {
     /// When the lane was claimed that is handled.
     claimed_at: Instant,
     scans: Scans,
-    /// Of each projection, by subscription: its version, and a connection of its role.
-    projections: HashMap<i32, (i64, projection::Connection)>,
+    projections: Projections,
 }
 
 impl Session<'_> {
@@ -189,7 +190,7 @@ impl Session<'_> {
             .filter(|route| self.feeds.serves(route))
             .cloned()
             .collect();
-        self.forget_projections(&taken);
+        self.projections.forget(&taken);
         let wanted = taken.len();
         let mut slots = self.shared.claiming.reserve(
             Kind::Handlers,

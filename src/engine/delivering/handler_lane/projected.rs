@@ -3,7 +3,6 @@
 //! Events of a lane that wait together are handed to the function in one transaction. If that fails they come again one by
 //! one, each in its own: so one that is refused does not keep those before it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_core::adapter::{Delivery, Verdict};
@@ -22,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::Session;
 use super::answer::{SessionError, answer, ended};
 use super::attempt::Attempt;
+use super::projections::SWITCHING_DELAY;
 use crate::claiming::route::Route;
 use crate::delivering::coalesce::Step;
 use crate::delivering::event::event_of;
@@ -41,14 +41,6 @@ enum Called {
 }
 
 impl Session<'_> {
-    /// Closes the connections of projections that this worker does not feed any more.
-    pub(super) fn forget_projections(&mut self, routes: &[Arc<Route>]) {
-        self.projections.retain(|id, (version, _)| {
-            let mut routes = routes.iter();
-            routes.any(|route| route.id() == *id && route.subscription.version == *version)
-        });
-    }
-
     /// Hands events to the function and settles, in one transaction. `passed`: the lane's progress if that succeeds.
     pub(super) async fn in_projection(
         &mut self,
@@ -60,9 +52,15 @@ impl Session<'_> {
         events: &[String],
     ) -> Result<Attempt, SessionError> {
         let shared = self.shared;
-        let connection = match self.connection_of(projection, route).await {
-            Ok(connection) => connection,
-            Err(failure) => return Ok(Attempt::Failed(verdict(route, failure))),
+        if self.projections.is_left_alone(route) {
+            return Ok(Attempt::Failed(verdict(route, Failure::Switching)));
+        }
+        let connection = match self.projections.take(route) {
+            Some(connection) => connection,
+            None => match Connection::open(projection, route.id()).await {
+                Ok(connection) => connection,
+                Err(failure) => return Ok(Attempt::Failed(verdict(route, failure))),
+            },
         };
         CrashPoint::Delivering.pass();
         let interruptions = &shared.waking.interruptions;
@@ -75,21 +73,22 @@ impl Session<'_> {
         match called {
             Called::Answered(Ok(())) => {}
             Called::Answered(Err(Some(failure))) => {
+                if failure == Failure::Switching {
+                    self.projections.leave_alone(route);
+                }
                 // A connection on which the function could not be called may itself be the reason.
-                if matches!(failure, Failure::Raised(_)) && connection.rollback().await {
-                    self.keep(route, connection);
+                let may_be_the_reason = matches!(failure, Failure::Unavailable(_));
+                if !may_be_the_reason && connection.rollback().await {
+                    self.projections.keep(route, connection);
                 } else {
                     connection.abandon();
                 }
                 return Ok(Attempt::Failed(verdict(route, failure)));
             }
             Called::Answered(Err(None)) => {
+                let failure = connection.unanswered();
                 connection.abandon();
-                let error = format!(
-                    "the function did not end within {:?}, nor when it was cancelled: rolled back",
-                    projection.timeout
-                );
-                return Ok(Attempt::Failed(verdict(route, Failure::Raised(error))));
+                return Ok(Attempt::Failed(verdict(route, failure)));
             }
             Called::Ended => {
                 connection.abandon();
@@ -119,7 +118,7 @@ impl Session<'_> {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => {
                 if connection.rollback().await {
-                    self.keep(route, connection);
+                    self.projections.keep(route, connection);
                 } else {
                     connection.abandon();
                 }
@@ -148,7 +147,7 @@ impl Session<'_> {
             }
         }
         CrashPoint::Settled.pass();
-        self.keep(route, connection);
+        self.projections.keep(route, connection);
         passed.settled();
         Ok(Attempt::Committed(passed))
     }
@@ -240,30 +239,17 @@ impl Session<'_> {
         }
         Ok(None)
     }
-
-    /// A connection of the projection's role, taken out until it is kept again.
-    async fn connection_of(
-        &mut self,
-        projection: &Projection,
-        route: &Route,
-    ) -> Result<Connection, Failure> {
-        let known = self.projections.remove(&route.id());
-        match known.filter(|(_, connection)| !connection.is_closed()) {
-            Some((_, connection)) => Ok(connection),
-            None => Connection::open(projection, route.id()).await,
-        }
-    }
-
-    fn keep(&mut self, route: &Route, connection: Connection) {
-        let version = route.subscription.version;
-        self.projections.insert(route.id(), (version, connection));
-    }
 }
 
 /// What a failure means for the head. One that says nothing of it is logged when it begins, and burns no attempt.
 fn verdict(route: &Route, failure: Failure) -> Verdict {
     match failure {
         Failure::Raised(error) => Verdict::Retry { error, after: None },
+        Failure::Switching => Verdict::Throttled {
+            reason: failure.to_string(),
+            after: SWITCHING_DELAY.mul_f64(0.5 + random()),
+            of: None,
+        },
         Failure::Unavailable(reason) => {
             if route.last_failure().as_ref() != Some(&reason) {
                 tracing::error!(

@@ -34,7 +34,9 @@ impl Session<'_> {
                 replayed_to,
             } => {
                 progress.let_go_of_replay(replay_id, replayed_to);
-                return self.settle_replayed(lane, progress, true).await;
+                let stop = self.settle_replayed(lane, progress, false).await?;
+                // It may be resumed since: the server knows what comes next, and the next claim reads it.
+                return Ok(stop.or_else(|| Some(Stop::yields())));
             }
             Next::Wait(wait) => return Ok(Some(Stop::at_reservation(wait))),
             Next::Chunk(chunk) => chunk,

@@ -6,8 +6,8 @@
 //! not merged. **The cursor stays where it is**: it passed these events when they were settled, so nothing that
 //! is judged by cursors (I4, I13, retention, `max_pending`) changes, and a replay that ends early leaves no hole. How far
 //! the range is delivered is recorded with the settlement, under its compare-and-set: after a crash, the next holder goes
-//! on with the first event that is not on record (I5). What is exhausted is a dead letter, or dropped, or parks the lane,
-//! by the subscription's policy. Such an event waits for no acknowledgement, and is never too old.
+//! on with the first event that is not on record (I5). What is exhausted becomes a dead letter, or is dropped where the
+//! subscription's policy is that. It parks no lane: the head goes away when its replay is paused. Such an event waits for no acknowledgement, and is never too old.
 
 use lanekeeper_postgres::settle::{Outcome, OutcomeKind};
 
@@ -87,8 +87,8 @@ impl Progress {
         self.next_head();
     }
 
-    /// Events of the replay are no longer the heads. `is_over`: it is settled that the lane is at its end or was let go of,
-    /// and there may be requeued dead letters.
+    /// Events of the replay are no longer the heads. `is_over`: it is settled that the lane is at its end, and there may be
+    /// requeued dead letters.
     pub fn end_replay(&mut self, is_over: bool) {
         self.replaying = None;
         if is_over {

@@ -28,6 +28,16 @@ pub enum RebuildError {
          can lead it to other tables. Nothing was changed"
     )]
     Touches,
+    #[error(
+        "the function appends events, which subscriptions would get once more: nothing was appended or changed. Leave the \
+         appending to a subscription of its own, and rebuild then"
+    )]
+    Appends,
+    #[error(
+        "the function, its tables or what the subscription says of them changed while it was rebuilt: readers see what they \
+         saw. Rebuild again, which begins anew"
+    )]
+    Changed,
     #[error("event {seq} of session {session:?}: {failure}")]
     Event {
         session: String,

@@ -22,25 +22,25 @@
 //! |---|---|
 //! | the process dies | the next one goes on behind the last transaction that was committed |
 //! | … after the switch | the next one switches again, to the same rows and what came since |
-//! | the function or its tables changed meanwhile | the rebuild begins anew |
-//! | the function refuses an event | the rebuild ends and says which; readers see what they saw |
+//! | the function, its tables or the filter changed since a rebuild ended early | the next one begins anew |
+//! | … change while it runs | it ends before the switch; the next one begins anew |
+//! | the function refuses events together, or takes too long | they come again in halves: see [`enter`] |
+//! | … refuses an event alone | the rebuild ends and says which; readers see what they saw |
 
+mod enter;
 mod error;
 mod read;
 
 use std::time::{Duration, Instant};
 
-use lanekeeper_core::adapter::Delivery;
-use lanekeeper_core::envelope;
-use lanekeeper_core::event::Event;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 pub use self::error::RebuildError;
-use self::read::{Found, Lane};
-use super::connection::{Connection, Failure};
+use self::read::Lane;
+use super::connection::Connection;
 use super::shadow::{self, Source};
 use super::{Projection, quoted};
 use crate::StoreError;
@@ -51,7 +51,7 @@ pub const SWITCH_LOCK: &str = include_str!("../../sql/projection_switch_lock.sql
 pub const SWITCH_UNLOCK: &str = include_str!("../../sql/projection_switch_unlock.sql");
 pub const TOUCHED: &str = include_str!("../../sql/projection_touched.sql");
 
-/// Events in one transaction.
+/// Events that are read together, and handed over together unless the function takes too long.
 const EVENTS_AT_ONCE: i64 = 200;
 /// The projection is kept from being fed once no more events than this are left.
 const LITTLE: u64 = 1_000;
@@ -94,7 +94,11 @@ struct Rebuild<'a> {
     stream: &'a str,
     subscription_id: i32,
     shadow: String,
-    tables: Vec<u32>,
+    /// The `search_path` of its connection.
+    path: String,
+    source: Source,
+    /// The most events in one call. It shrinks where the function takes too long, and grows where it is quick.
+    at_once: usize,
     partial: bool,
     progress: Progress,
 }
@@ -136,7 +140,9 @@ pub async fn rebuild(
         stream,
         subscription_id,
         shadow,
-        tables: source.tables,
+        path,
+        source,
+        at_once: usize::MAX,
         partial: options.partial,
         progress: Progress {
             resumed,
@@ -189,6 +195,7 @@ impl Rebuild<'_> {
                 self.progress.lanes += 1;
             }
             told(self.progress);
+            self.check_source().await?;
         }
     }
 
@@ -206,7 +213,7 @@ impl Rebuild<'_> {
                 true => last.event.seq,
                 false => lane.cursor,
             };
-            self.enter(lane.lane_id, to, &found).await?;
+            self.enter_in_parts(lane.lane_id, to, &found).await?;
             self.progress.events += u64::try_from(to - done).unwrap_or(0);
             done = to;
         }
@@ -216,122 +223,21 @@ impl Rebuild<'_> {
     /// Events of a lane that the log does not have any more.
     async fn lacks(&mut self, lane: &Lane, to: i64) -> Result<(), RebuildError> {
         match self.partial {
-            true => self.enter(lane.lane_id, to, &[]).await,
+            true => self.enter(lane.lane_id, to, &[]).await.map(drop),
             false => Err(RebuildError::Incomplete),
         }
     }
 
-    /// Calls the function with events of a lane and records how far the lane is, in one transaction.
-    async fn enter(&mut self, lane_id: i64, to: i64, found: &[Found]) -> Result<(), RebuildError> {
-        let applied: Vec<&Event> = found
-            .iter()
-            .filter(|found| found.applied)
-            .map(|found| &found.event)
-            .collect();
-        let left_out: Vec<i64> = found
-            .iter()
-            .filter(|found| found.again)
-            .map(|found| found.event.seq)
-            .collect();
-        self.call(&applied).await?;
-        let shadow = &self.shadow;
-        let noting = async {
-            let client = self.connection.client();
-            let done = format!(
-                "INSERT INTO {shadow}.lanekeeper_done AS d (lane_id, seq) VALUES ($1, $2)
-                 ON CONFLICT (lane_id) DO UPDATE SET seq = greatest(d.seq, excluded.seq)"
-            );
-            let given: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-                [(&lane_id, Type::INT8), (&to, Type::INT8)];
-            client.execute_typed(&done, &given).await?;
-            if !left_out.is_empty() {
-                let leaving = format!(
-                    "INSERT INTO {shadow}.lanekeeper_left_out (lane_id, seq) SELECT $1, s.seq FROM unnest($2::bigint[]) AS s (seq)
-                     ON CONFLICT DO NOTHING"
-                );
-                let given: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-                    [(&lane_id, Type::INT8), (&left_out, Type::INT8_ARRAY)];
-                client.execute_typed(&leaving, &given).await?;
-            }
-            client.batch_execute("COMMIT").await
-        };
-        noting
-            .await
-            .map_err(StoreError::on("recording how far a rebuild is"))?;
-        Ok(())
-    }
-
-    /// Calls the function with these events in an open transaction.
-    async fn call(&mut self, events: &[&Event]) -> Result<(), RebuildError> {
-        let text = |event: &&Event| {
-            envelope::text(&Delivery {
-                event,
-                subscription: self.subscription,
-                attempt: 1,
-                replayed: false,
-                requeued: false,
-                asks_ack: false,
-                trace: None,
-                observed: None,
-            })
-        };
-        let bodies: Vec<String> = events.iter().map(text).collect();
-        if let Err(failure) = self.connection.call(&bodies).await {
-            return Err(self.explain(events, &bodies, failure).await);
+    /// What is in the shadow may be of two functions by now. Then it is dropped, so that the next rebuild begins anew even
+    /// where the old function is back.
+    async fn check_source(&self) -> Result<(), RebuildError> {
+        let id = self.subscription_id;
+        let now = Source::read(self.owner, self.projection, id).await?;
+        if now.is_of_the_same(&self.source) {
+            return Ok(());
         }
-        let row = self
-            .connection
-            .client()
-            .query_typed_one(TOUCHED, &[(&self.tables, Type::OID_ARRAY)])
-            .await
-            .map_err(StoreError::on("looking at what a rebuild changed"))?;
-        match row.get(0) {
-            true => {
-                self.connection.rollback().await;
-                Err(RebuildError::Touches)
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// Finds the event that the function refuses.
-    async fn explain(
-        &self,
-        events: &[&Event],
-        bodies: &[String],
-        failure: Option<Failure>,
-    ) -> RebuildError {
-        let silent = || Failure::Raised("the function does not end".to_owned());
-        let Some(failure) = failure else {
-            return RebuildError::Role(silent());
-        };
-        if !matches!(failure, Failure::Raised(_)) {
-            return RebuildError::Role(failure);
-        }
-        let mut refused = (0, failure);
-        if self.connection.rollback().await {
-            // Each with those before it, whose effects it may need: the first call that fails has it last.
-            for at in 0..bodies.len() {
-                let called = self.connection.call(&bodies[..=at]).await;
-                let rolled_back = self.connection.rollback().await;
-                if let Err(failure) = called {
-                    refused = (at, failure.unwrap_or_else(silent));
-                    break;
-                }
-                if !rolled_back {
-                    break;
-                }
-            }
-        }
-        let (at, failure) = refused;
-        match events.get(at) {
-            Some(event) => RebuildError::Event {
-                session: event.session.to_string(),
-                seq: event.seq,
-                failure,
-            },
-            None => RebuildError::Role(failure),
-        }
+        shadow::drop_shadow(self.owner, id).await?;
+        Err(RebuildError::Changed)
     }
 
     /// Puts the new rows in the place of the old ones, while nobody feeds the projection.
@@ -361,6 +267,8 @@ impl Rebuild<'_> {
         let switched = async {
             self.pass(told).await?;
             self.enter_redelivered().await?;
+            // Behind the last call: from here on a change is one of the rebuilt projection.
+            self.check_source().await?;
             self.connection
                 .client()
                 .batch_execute(&statements)

@@ -1,7 +1,10 @@
 //! What ends a replay, and what holds the log for it.
 
+use lanekeeper_core::adapter::Verdict;
+use lanekeeper_postgres::replay::{self, Change, Pace};
+
 use super::{FAST, all, at, delivered, ended, find, of, replayed, start};
-use crate::engine::bed::LIMIT;
+use crate::engine::bed::{Bed, LIMIT, Sub};
 use crate::support::wait_until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,6 +32,58 @@ async fn the_removal_of_its_subscription_ends_it() {
     );
     let marked = "SELECT count(*) FROM lanekeeper.progress WHERE requeued_after IS NOT NULL";
     assert_eq!(bed.count(marked).await, 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_can_be_cancelled_while_a_transaction_holds_the_row_of_a_lane_that_waits() {
+    let bed = delivered(3, 20).await;
+    let worker = bed.worker().await;
+    let one_at_a_time = Pace {
+        concurrency: 1,
+        ..at(10)
+    };
+    let id = start(&bed, &all(), &one_at_a_time).await;
+    let open = bed.db.connect().await;
+    open.batch_execute(
+        "BEGIN; SELECT FROM lanekeeper.replay_lane WHERE state = 'waiting' FOR UPDATE",
+    )
+    .await
+    .unwrap();
+    let cancelled = replay::change(&bed.client, id, Change::Cancel, None).await;
+    assert_eq!(cancelled.unwrap(), "cancelled");
+    open.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(ended(&bed, id).await.state, "cancelled");
+    let left = "SELECT count(*) FROM lanekeeper.replay_lane";
+    assert_eq!(bed.count(left).await, 0);
+    worker.stop().await;
+}
+
+/// The lane would stay parked after its replay has ended, for a head that is not in it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exhausted_event_becomes_a_dead_letter_where_the_subscription_parks() {
+    let sub = Sub {
+        schedule_ms: vec![1],
+        max_attempts: 1,
+        on_exhausted: "park",
+        ..Sub::default()
+    };
+    let bed = Bed::with(&sub).await;
+    let worker = bed.worker().await;
+    bed.enqueue_bulk(1, 3).await;
+    bed.drained().await;
+    let failed = Verdict::Retry {
+        error: "down".to_owned(),
+        after: None,
+    };
+    bed.fake.script("s1", 2, [failed]);
+    let id = start(&bed, &of("s1"), &FAST).await;
+    let done = ended(&bed, id).await;
+    assert_eq!((done.progress.delivered, done.progress.exhausted), (2, 1));
+    let parked = "SELECT count(*) FROM lanekeeper.progress WHERE parked_at IS NOT NULL";
+    assert_eq!(bed.count(parked).await, 0);
+    let dead = "SELECT count(*) FROM lanekeeper.dead WHERE seq = 2";
+    assert_eq!(bed.count(dead).await, 1);
     worker.stop().await;
 }
 

@@ -51,6 +51,36 @@ async fn while_it_is_paused_live_events_go_on_and_resumed_it_goes_on_where_it_wa
     worker.stop().await;
 }
 
+/// The holder reads that its replay is paused, and settles that later. In between it is resumed.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_resumed_before_the_holder_has_let_go_of_it_goes_on() {
+    let bed = delivered(1, 4).await;
+    let worker = bed.worker().await;
+    let id = start(&bed, &of("s1"), &at(2)).await;
+    wait_until(LIMIT, "the first was delivered again", async || {
+        !replayed(&bed, "s1").is_empty()
+    })
+    .await;
+    // Holds the settlement up.
+    let open = bed.db.connect().await;
+    open.batch_execute("BEGIN; SELECT FROM lanekeeper.progress FOR UPDATE")
+        .await
+        .unwrap();
+    assert_eq!(change(&bed, id, Change::Pause).await, "paused");
+    let waiting = "SELECT count(*) FROM pg_catalog.pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%settle%'";
+    wait_until(LIMIT, "the holder settles", async || {
+        bed.count(waiting).await == 1
+    })
+    .await;
+    assert_eq!(change(&bed, id, Change::Resume).await, "running");
+    open.batch_execute("ROLLBACK").await.unwrap();
+    let done = ended(&bed, id).await;
+    assert_eq!((done.state.as_str(), done.progress.delivered), ("done", 4));
+    assert_eq!(replayed(&bed, "s1"), [1, 2, 3, 4]);
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_in_backoff_holds_up_nothing_any_more_when_its_replay_is_cancelled() {
     let sub = Sub {
