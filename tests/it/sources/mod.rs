@@ -1,9 +1,12 @@
 //! Sources: platforms' signed requests become messages to agents.
 
 mod applying;
+mod discord;
+mod fixture;
 mod receiving;
+mod slack;
 
-/// Both kinds of signature. Fixtures of no platform.
+/// Two kinds of signature. Fixtures of no platform.
 const FILE: &str = r#"
 [source.gh]
 signature  = "github"
