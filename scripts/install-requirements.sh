@@ -173,7 +173,7 @@ require_protocols() {
         cp "$wanted" "$tools/python/installed.txt"
     else
         rm -rf "$tools/python"
-        say "without cloudevents and a2a-sdk of PyPI: CloudEvents and A2A are not compared with them"
+        say "without cloudevents, a2a-sdk, slack_sdk and PyNaCl of PyPI: CloudEvents, A2A and signatures are not compared with them"
     fi
 }
 

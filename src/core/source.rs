@@ -1,16 +1,22 @@
 //! A source: signed requests of a platform that become messages to agents. What `[source.NAME]` of the file for `apply`
 //! says of it, and the templates that make a message of a request.
 
+mod filter;
 mod template;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use filter::Filter;
 pub use template::{Missing, Request, Template};
 
 /// The longest body of a request, unless the file says otherwise.
 pub const MAX_BYTES: u32 = 1_048_576;
 /// How old a signed timestamp may be, unless the file says otherwise.
 pub const TOLERANCE: &str = "5m";
+/// What a person is answered who gave a command, unless the file says otherwise.
+pub const REPLY: &str = "Sent to the agent.";
 
 /// How a source's requests are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,17 +26,43 @@ pub enum Signature {
     Standard,
     /// `X-Hub-Signature-256`: HMAC-SHA256 over the body.
     Github,
+    /// `X-Slack-Signature`: HMAC-SHA256 over timestamp and body.
+    Slack,
+    /// `X-Signature-Ed25519`: Ed25519 over timestamp and body.
+    Discord,
 }
 
 impl Signature {
-    pub const ALL: [Self; 2] = [Self::Standard, Self::Github];
+    pub const ALL: [Self; 4] = [Self::Standard, Self::Github, Self::Slack, Self::Discord];
 
     /// Its word in the file and in the database.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Standard => "standard",
             Self::Github => "github",
+            Self::Slack => "slack",
+            Self::Discord => "discord",
         }
+    }
+
+    /// Whether it covers the time at which a request was signed.
+    pub fn has_time(self) -> bool {
+        self != Self::Github
+    }
+
+    /// The template by which a repeated request is recognised, unless the file says otherwise. `None`: what is signed.
+    pub fn message_id(self) -> Option<&'static str> {
+        match self {
+            Self::Standard | Self::Github => None,
+            // Of an event, and of a command.
+            Self::Slack => Some("{/event_id|/trigger_id}"),
+            Self::Discord => Some("{/id}"),
+        }
+    }
+
+    /// Whether somebody reads the answer to his request.
+    pub fn has_reply(self) -> bool {
+        matches!(self, Self::Slack | Self::Discord)
     }
 }
 
@@ -55,6 +87,15 @@ pub struct SourceDefinition {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tolerance: Option<String>,
     pub max_bytes: u32,
+    /// See [`Filter`]. Empty: every verified request is a message.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub only: BTreeMap<String, Vec<String>>,
+    /// What a person is answered who gave a command. `None`: nobody is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reply: Option<String>,
+    /// Of Discord: a program answers the person later, in place of `reply`.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub deferred: bool,
 }
 
 /// Whether a source may be called so: its name is the origin of its messages.

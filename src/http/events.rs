@@ -145,6 +145,11 @@ impl Desk {
         self.serving.appended(stream, events, duplicate);
     }
 
+    /// Counts a request of a source that became no message.
+    pub(crate) fn ignored(&self, source: &str) {
+        self.serving.ignored(source);
+    }
+
     /// The body of a request that is no append.
     ///
     /// # Errors

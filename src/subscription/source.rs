@@ -1,10 +1,13 @@
 //! `[source.NAME]` of the file for `apply`.
 
+use std::collections::BTreeMap;
+
 use lanekeeper_core::source::{
-    MAX_BYTES, Signature, SourceDefinition, TOLERANCE, Template, is_source_name,
+    Filter, MAX_BYTES, REPLY, Signature, SourceDefinition, TOLERANCE, Template, is_source_name,
 };
 use lanekeeper_core::subscription::duration;
 use lanekeeper_core::toml_file::Position;
+use serde_json::Value;
 use toml::de::DeValue;
 
 use super::section::Section;
@@ -12,6 +15,9 @@ use super::value;
 
 /// A secret in the file would enter the database.
 const SECRET_REFUSED: &str = "secrets never enter the database: put it into an environment variable of the worker and name that with secret_env";
+
+/// Discord takes no longer message.
+const LONGEST_REPLY: usize = 2_000;
 
 /// `[source.NAME]`.
 #[derive(Clone, Debug)]
@@ -45,6 +51,17 @@ pub(super) fn read(name: &str, section: &mut Section<'_>) -> Option<SourceSectio
             "tolerance does nothing here: GitHub signs no time. A repeated body is recognised instead",
         );
     }
+    let only = section.take("only", only).unwrap_or_default();
+    let reply = section.take("reply", reply);
+    let deferred = section.take("deferred", value::flag).unwrap_or(false);
+    let has_reply = signature.is_none_or(Signature::has_reply);
+    if (reply.is_some() || deferred) && !has_reply {
+        section.refuse_whole("reply and deferred do nothing here: nobody reads the answer");
+    } else if deferred && signature != Some(Signature::Discord) {
+        section.refuse_whole("deferred is for Discord only: write a reply");
+    } else if deferred && reply.is_some() {
+        section.refuse_whole("either a reply, or deferred");
+    }
     let max_bytes = section.take("max_bytes", value::whole(1_024..=8_388_608));
     for entry in section.rest() {
         match entry.name {
@@ -66,9 +83,14 @@ pub(super) fn read(name: &str, section: &mut Section<'_>) -> Option<SourceSectio
             channel_id,
             actor_id,
             actor_name,
-            tolerance: (signature == Signature::Standard)
+            tolerance: signature
+                .has_time()
                 .then(|| tolerance.map_or_else(default, duration::written)),
             max_bytes: max_bytes.unwrap_or(MAX_BYTES),
+            only,
+            reply: (signature.has_reply() && !deferred)
+                .then(|| reply.unwrap_or_else(|| REPLY.to_owned())),
+            deferred,
         },
     })
 }
@@ -94,5 +116,42 @@ fn varying(value: &DeValue<'_>) -> Result<String, String> {
     match Template::parse(&text)?.is_fixed() {
         true => Err("has no placeholder: every message but the first would be a duplicate".into()),
         false => Ok(text),
+    }
+}
+
+/// `only = { "/a/b" = "x", "/c" = ["y", 2] }`
+fn only(value: &DeValue<'_>) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let Value::Object(conditions) = value::json(value)? else {
+        return Err("must be a table, such as { \"/action\" = \"created\" }".to_owned());
+    };
+    let text = |at: &str, value: Value| match value {
+        Value::String(text) => Ok(text),
+        Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
+        _ => Err(format!(
+            "at {at:?} must be text, a number, true, false, or a list of them"
+        )),
+    };
+    let conditions = conditions.into_iter().map(|(at, value)| {
+        let values = match value {
+            Value::Array(values) => values,
+            one => vec![one],
+        };
+        let values = values.into_iter().map(|value| text(&at, value));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        Ok((at, values))
+    });
+    let conditions = conditions.collect::<Result<_, String>>()?;
+    Filter::parse(&conditions)?;
+    Ok(conditions)
+}
+
+/// What platforms take as a message.
+fn reply(value: &DeValue<'_>) -> Result<String, String> {
+    let text = value::text(value)?;
+    match text.chars().count() <= LONGEST_REPLY && !text.trim().is_empty() {
+        true => Ok(text),
+        false => Err(format!(
+            "must be a text of at most {LONGEST_REPLY} characters"
+        )),
     }
 }

@@ -87,6 +87,8 @@ pub mod key {
         DUPLICATE = "lanekeeper.duplicate";
         /// Why a request was refused (the `code` of its answer), or a connection closed.
         REASON = "lanekeeper.reason";
+        /// The source whose request it is.
+        SOURCE = "lanekeeper.source";
         /// Of a client's connection: waiting for a request, or busy with one.
         CONNECTION_STATE = "lanekeeper.connection.state";
         /// The number of a replay.
@@ -189,6 +191,8 @@ instruments! {
         "Events that requests appended, by stream, and whether they had been there before";
     HTTP_REFUSED = "lanekeeper.http.refused", "{request}",
         "Requests that were refused, by the code in their answer";
+    SOURCE_IGNORED = "lanekeeper.source.ignored", "{request}",
+        "Requests of sources that were answered and became no message, by source: its only leaves them out, or no person wrote them";
     HTTP_CONNECTIONS = "lanekeeper.http.connections", "{connection}",
         "Clients' connections, by state: waiting for a request, busy with one";
     LIVE_FOLLOWERS = "lanekeeper.live.followers", "{client}",

@@ -22,6 +22,7 @@ pub struct Serving {
     active: UpDownCounter<i64>,
     events: Counter<u64>,
     refused: Counter<u64>,
+    ignored: Counter<u64>,
     closed: Counter<u64>,
 }
 
@@ -48,6 +49,7 @@ impl Serving {
                 .build(),
             events: counter(meter, names::HTTP_EVENTS),
             refused: counter(meter, names::HTTP_REFUSED),
+            ignored: counter(meter, names::SOURCE_IGNORED),
             closed: counter(meter, names::HTTP_CLOSED),
         }
     }
@@ -80,6 +82,12 @@ impl Serving {
     /// A request was refused, for the reason that its answer names.
     pub fn refused(&self, reason: &'static str) {
         self.refused.add(1, &[KeyValue::new(key::REASON, reason)]);
+    }
+
+    /// A source's verified request became no message.
+    pub fn ignored(&self, source: &str) {
+        let source = KeyValue::new(key::SOURCE, source.to_owned());
+        self.ignored.add(1, &[source]);
     }
 
     pub fn closed(&self, why: Closed) {

@@ -3,6 +3,7 @@
 //! | placeholder | |
 //! |---|---|
 //! | `{/a/b}` | a value of the body by its JSON pointer (RFC 6901); an object or array as JSON text |
+//! | `{/a/b|/c}` | the first of these values that the body has |
 //! | `{body}` | the whole body |
 //! | `{header:NAME}` | a header. No signature covers it |
 
@@ -18,7 +19,8 @@ pub struct Template(Vec<Part>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Pointer(String),
+    /// The first of them that has a value.
+    Pointers(Vec<String>),
     Header(String),
     Body,
 }
@@ -78,9 +80,11 @@ impl Template {
                     let value = (request.header)(name);
                     text.push_str(&value.ok_or_else(|| Missing(format!("header:{name}")))?);
                 }
-                Part::Pointer(pointer) => {
-                    match request.json.and_then(|json| json.pointer(pointer)) {
-                        None | Some(Value::Null) => return Err(Missing(pointer.clone())),
+                Part::Pointers(pointers) => {
+                    let at = |pointer: &String| request.json?.pointer(pointer);
+                    let mut values = pointers.iter().filter_map(at);
+                    match values.find(|value| !value.is_null()) {
+                        None => return Err(Missing(pointers.join("|"))),
                         Some(Value::String(value)) => text.push_str(value),
                         Some(value) => text.push_str(&value.to_string()),
                     }
@@ -96,8 +100,13 @@ impl Part {
         if name == "body" {
             return Ok(Self::Body);
         }
-        if name.len() > 1 && name.starts_with('/') && !name.contains('{') {
-            return Ok(Self::Pointer(name.to_owned()));
+        if name.starts_with('/') && !name.contains('{') {
+            // A pointer starts with a slash, so a bar before one separates.
+            let pointers = name[1..].split("|/");
+            if pointers.clone().all(|pointer| !pointer.is_empty()) {
+                let pointers = pointers.map(|pointer| format!("/{pointer}"));
+                return Ok(Self::Pointers(pointers.collect()));
+            }
         }
         let is_header = |header: &str| {
             let mut bytes = header.bytes();
@@ -106,7 +115,7 @@ impl Part {
         match name.strip_prefix("header:") {
             Some(header) if is_header(header) => Ok(Self::Header(header.to_ascii_lowercase())),
             _ => Err(format!(
-                "has the placeholder {{{name}}}: write {{/a/b}} for a value of the body, {{body}} or {{header:NAME}}"
+                "has the placeholder {{{name}}}: write {{/a/b}} for a value of the body, {{/a|/b}} for the first that is there, {{body}} or {{header:NAME}}"
             )),
         }
     }
@@ -137,12 +146,15 @@ mod tests {
             ("{/list/0}{body}", "trueraw"),
             ("{/list/1}", r#"{"k":null}"#),
             ("{header:X-Event}", "push"),
+            ("{/none|/list/1/k|/n|/list}", "1.5"),
+            ("{/a/b~0c|/n}", "x/y"),
         ] {
             assert_eq!(render(template, Some(&json)).unwrap(), expected);
         }
         for (template, missing) in [
             ("{/list/1/k}", "/list/1/k"),
             ("{/none}", "/none"),
+            ("{/none|/list/1/k}", "/none|/list/1/k"),
             ("{header:other}", "header:other"),
         ] {
             assert_eq!(render(template, Some(&json)), Err(Missing(missing.into())));
@@ -171,6 +183,8 @@ mod tests {
             "{header:}",
             "{header:a b}",
             "{/a{/b}",
+            "{/a|/}",
+            "{/|/a}",
             &long,
         ] {
             assert!(Template::parse(bad).is_err(), "{bad}");

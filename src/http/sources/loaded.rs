@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::source::{SourceDefinition, Template};
+use lanekeeper_core::source::{Filter, SourceDefinition, Template};
 use lanekeeper_postgres::source::{self, Source};
 
 use super::signature::Key;
@@ -28,6 +28,7 @@ pub(super) struct Loaded {
     pub(super) id: i32,
     pub(super) definition: SourceDefinition,
     pub(super) templates: Templates,
+    pub(super) only: Filter,
     pub(super) key: Key,
 }
 
@@ -107,19 +108,25 @@ fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {
         channel_id,
         actor_id,
         actor_name,
+        only,
+        signature,
         ..
     } = &source.definition;
     let optional = |text: &Option<String>| text.as_deref().map(Template::parse).transpose();
     let templates = Templates {
         session: Template::parse(session)?,
         content: Template::parse(content)?,
-        message_id: optional(message_id)?,
+        message_id: match message_id.as_deref().or(signature.message_id()) {
+            Some(text) => Some(Template::parse(text)?),
+            None => None,
+        },
         channel_id: optional(channel_id)?,
         actor_id: optional(actor_id)?,
         actor_name: optional(actor_name)?,
     };
     Ok(Loaded {
         id: source.id,
+        only: Filter::parse(only)?,
         templates,
         key,
         definition: source.definition,

@@ -6,28 +6,32 @@
 //! otherwise: whoever repeats a request that he saw appends nothing, for `retention.dedupe_days`. GitHub's signatures have no
 //! time, so after that it is a new message.
 
+mod answer;
+mod content;
 mod loaded;
 mod signature;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRef, Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::response::Response;
-use deadpool_postgres::Object;
+use deadpool_postgres::{Object, PoolError};
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::source::{Missing, Request, Template};
+use lanekeeper_core::source::{Missing, Template};
 use lanekeeper_postgres::append::{AppendError, Enqueued};
 use lanekeeper_postgres::inbound::{self, NewInbound};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
+use self::answer::{Ignored, Told};
+use self::content::{Content, Kind, value_of};
 use self::loaded::{Loaded, Sources};
 use self::signature::Refused;
 use super::body::joined;
-use super::events::{Desk, HeldBody, json, trace_of};
+use super::events::{Desk, HeldBody, trace_of};
 use super::openapi::operation::post;
 use super::problem::Problem;
 use super::problem_type;
@@ -35,8 +39,6 @@ use super::request_limits::{Payer, Stranger};
 use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/sources/{name}";
-/// For Postgres to answer: platforms give up after 10 s.
-const ANSWER_WITHIN: Duration = Duration::from_secs(9);
 
 /// What requests are received with.
 pub struct Receiving {
@@ -61,18 +63,25 @@ where
         post(PATH, "receive_message", "Take a platform's request as a message to an agent")
             .details(
                 "The source's templates say what of the request becomes the message. Answered after it is committed; a \
-                 request that comes again is not appended again.",
+                 request that comes again is not appended again. What the source's `only` leaves out, and what no person \
+                 wrote, is answered with 200 and not enqueued.",
             )
             .proof("Needs no access token, but the signature of the source's platform.")
             .header("webhook-id", "Standard Webhooks: the request's name, which its signature covers.")
             .header("webhook-timestamp", "Standard Webhooks: when it was signed.")
             .header("webhook-signature", "Standard Webhooks: the signature.")
             .header("x-hub-signature-256", "GitHub: the signature.")
+            .header("x-slack-signature", "Slack: the signature.")
+            .header("x-slack-request-timestamp", "Slack: when it was signed.")
+            .header("x-signature-ed25519", "Discord: the signature.")
+            .header("x-signature-timestamp", "Discord: when it was signed.")
             .header("traceparent", "W3C Trace Context.")
             .header("tracestate", "Beside `traceparent`.")
             .body::<Value>()
             .answers::<Enqueued>(201, "It was appended")
-            .answers::<Enqueued>(200, "It was there before")
+            .answers::<Enqueued>(200, "It was there before, it is no message, or the platform wants this answer")
+            .answers::<Ignored>(200, "It is no message")
+            .answers::<Told>(200, "The platform wants this answer")
             .problems(problem_type::OF_APPENDS)
             .problems(&[problem_type::FORBIDDEN]),
         receive,
@@ -85,6 +94,7 @@ async fn receive(
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response, Problem> {
+    let came_at = Instant::now();
     let Path(name) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let desk = &receiving.desk;
     let source = receiving.sources.find(&desk.pool, &name).await?;
@@ -101,16 +111,27 @@ async fn receive(
     let verified = source.key.verify(&headers, &bytes, now);
     let signed_id = verified.map_err(|refused| of_signature(&name, refused))?;
     room.prove(Payer::Source(source.id))?;
+    let signature = source.definition.signature;
     let trace = trace_of(&headers).and_then(|trace| joined(&trace, None));
     let place = desk.request()?;
     let receiving = Arc::clone(&receiving);
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
-    let appending = tokio::spawn(async move {
+    let answering = tokio::spawn(async move {
         let _held = (room, place);
-        let parts = Parts::read(&source, &headers, &bytes, signed_id)?;
+        let definition = &source.definition;
+        let content = Content::read(definition.signature, &bytes)?;
+        let reader = match content.kind(definition.signature, &source.only, &headers)? {
+            Kind::Message(reader) => reader,
+            Kind::Question(told) => return Ok(told.response()),
+            Kind::Ignored(reader, reason) => {
+                receiving.desk.ignored(&name);
+                return Ok(answer::ignored(reader, reason));
+            }
+        };
+        let parts = Parts::read(&source, &headers, &content, signed_id)?;
         let producer = format!("source {name}");
         let message = NewInbound {
-            payload: parts.payload,
+            payload: content.payload(),
             actor_id: parts.actor_id.as_deref(),
             actor_name: parts.actor_name.as_deref(),
             source_message_id: Some(&parts.message_id),
@@ -119,47 +140,33 @@ async fn receive(
             producer: Some(&producer),
             ..NewInbound::text(&parts.session, &name, &parts.content)
         };
-        enqueue(&receiving.desk, &message).await
+        let until = came_at + answer::within(definition.signature);
+        let enqueued = enqueue(&receiving.desk, &message, until).await?;
+        Ok(answer::enqueued(definition, reader, &enqueued))
     });
-    let enqueued = appending.await.unwrap_or_else(|_| Err(Problem::failed()))?;
-    let status = match enqueued.duplicate {
-        false => StatusCode::CREATED,
-        true => StatusCode::OK,
-    };
-    let body = serde_json::to_vec(&enqueued).expect("ids and numbers always serialise");
-    Ok(json(status, body))
+    let answered = answering.await.unwrap_or_else(|_| Err(Problem::failed()));
+    Ok(answered.unwrap_or_else(|problem| answer::refused(signature, problem)))
 }
 
 /// What a request says, by the templates of its source.
-struct Parts<'a> {
+struct Parts {
     session: String,
     content: String,
     message_id: String,
     channel_id: Option<String>,
     actor_id: Option<String>,
     actor_name: Option<String>,
-    /// The body, where it is JSON.
-    payload: Option<&'a str>,
 }
 
-impl<'a> Parts<'a> {
+impl Parts {
     fn read(
         source: &Loaded,
         headers: &HeaderMap,
-        body: &'a [u8],
+        content: &Content<'_>,
         signed_id: String,
     ) -> Result<Self, Problem> {
-        let text = std::str::from_utf8(body).map_err(|error| {
-            let detail = format!("the body is no UTF-8 ({error}): nothing was enqueued");
-            Problem::new(problem_type::INVALID, detail)
-        })?;
-        let json: Option<Value> = serde_json::from_str(text).ok();
-        let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
-        let request = Request {
-            text,
-            json: json.as_ref(),
-            header: &header,
-        };
+        let header = |name: &str| value_of(headers, name);
+        let request = content.request(&header);
         let render = |template: &Template| template.render(&request).map_err(lacks);
         // People and channels may be missing: not every request has one.
         let optional = |template: &Option<Template>| {
@@ -177,7 +184,6 @@ impl<'a> Parts<'a> {
             channel_id: optional(&templates.channel_id),
             actor_id: optional(&templates.actor_id),
             actor_name: optional(&templates.actor_name),
-            payload: json.is_some().then_some(text),
         })
     }
 }
@@ -201,10 +207,18 @@ fn of_signature(name: &str, refused: Refused) -> Problem {
 }
 
 /// Asks Postgres. A connection that does not answer in time does not go back to the pool.
-async fn enqueue(desk: &Desk, message: &NewInbound<'_>) -> Result<Enqueued, Problem> {
-    let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
+async fn enqueue(
+    desk: &Desk,
+    message: &NewInbound<'_>,
+    until: Instant,
+) -> Result<Enqueued, Problem> {
+    let client = match timeout_at(until, desk.pool.get()).await {
+        Ok(Ok(client)) => client,
+        Err(_) | Ok(Err(PoolError::Timeout(_))) => return Err(Problem::busy()),
+        Ok(Err(_)) => return Err(Problem::away()),
+    };
     let appending = inbound::enqueue_inbound(&**client, message);
-    let Ok(appended) = timeout(ANSWER_WITHIN, appending).await else {
+    let Ok(appended) = timeout_at(until, appending).await else {
         drop(Object::take(client));
         return Err(Problem::of_append(&AppendError::TimedOut));
     };

@@ -1,14 +1,20 @@
-//! Verifies who sent a request. Comparisons take the same time whatever is wrong.
+//! Verifies who sent a request. Comparisons of secrets take the same time whatever is wrong.
+
+mod discord;
+mod slack;
 
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use hmac::{Hmac, KeyInit as _, Mac as _};
+use hmac::{Hmac, KeyInit as _, Mac};
 use lanekeeper_adapters::Signer;
 use lanekeeper_core::source::{Signature, SourceDefinition, TOLERANCE};
 use lanekeeper_core::subscription::duration;
 use sha2::Sha256;
 use thiserror::Error;
+
+use self::discord::Discord;
+use self::slack::Slack;
 
 /// Shorter ones can be guessed from one signed request.
 const SHORTEST_SECRET: usize = 16;
@@ -29,30 +35,27 @@ pub(super) enum Refused {
 pub(super) enum Key {
     Standard { signer: Signer, tolerance: Duration },
     Github(Vec<Hmac<Sha256>>),
+    Slack(Slack),
+    Discord(Discord),
 }
 
 impl Key {
     /// The error does not repeat the secret.
     pub(super) fn new(definition: &SourceDefinition, secrets: &str) -> Result<Self, String> {
+        let tolerance = duration::parse(definition.tolerance.as_deref().unwrap_or(TOLERANCE))?;
         match definition.signature {
             Signature::Standard => Ok(Self::Standard {
                 signer: Signer::parse(secrets).map_err(|error| error.to_string())?,
-                tolerance: duration::parse(definition.tolerance.as_deref().unwrap_or(TOLERANCE))?,
+                tolerance,
             }),
-            Signature::Github => {
-                let keys: Vec<_> = secrets.split_whitespace().collect();
-                if keys.is_empty() || keys.iter().any(|key| key.len() < SHORTEST_SECRET) {
-                    return Err(format!("it has fewer than {SHORTEST_SECRET} bytes"));
-                }
-                let keys = keys.into_iter().map(|key| {
-                    Hmac::new_from_slice(key.as_bytes()).expect("HMAC takes a key of any length")
-                });
-                Ok(Self::Github(keys.collect()))
-            }
+            Signature::Github => Ok(Self::Github(keys(secrets)?)),
+            Signature::Slack => Slack::new(secrets, tolerance).map(Self::Slack),
+            Signature::Discord => Discord::new(secrets, tolerance).map(Self::Discord),
         }
     }
 
-    /// Returns what the signature covers and no other request has, which names the message. `now`: seconds since 1970.
+    /// Returns what the signature covers and no other request has, which names the message unless a template does. `now`:
+    /// seconds since 1970.
     pub(super) fn verify(
         &self,
         headers: &HeaderMap,
@@ -68,29 +71,54 @@ impl Key {
                 if !signer.verifies(id, timestamp, body, signatures) {
                     return Err(Refused::Wrong);
                 }
-                let signed_at: u64 = timestamp.parse().map_err(|_| Refused::OutOfWindow)?;
-                match signed_at.abs_diff(now) <= tolerance.as_secs() {
-                    true => Ok(id.to_owned()),
-                    false => Err(Refused::OutOfWindow),
-                }
+                in_window(timestamp, *tolerance, now)?;
+                Ok(id.to_owned())
             }
+            Self::Slack(slack) => slack.verify(headers, body, now),
+            Self::Discord(discord) => discord.verify(headers, body, now),
             Self::Github(keys) => {
                 let given = header(headers, GITHUB)?;
                 let signature = given.strip_prefix("sha256=").and_then(unhex);
                 let signature = signature.ok_or(Refused::Wrong)?;
-                let mut is_right = false;
-                for key in keys {
-                    let mac = key.clone().chain_update(body);
-                    is_right |= mac.verify_slice(&signature).is_ok();
-                }
                 // Its own header with the delivery's id is not signed: whoever saw one request could repeat it with
                 // another id. As small letters, so that one signature has one name.
-                match is_right {
+                match is_of(keys, &[body], &signature) {
                     true => Ok(given.to_ascii_lowercase()),
                     false => Err(Refused::Wrong),
                 }
             }
         }
+    }
+}
+
+/// Secrets, separated by white space.
+fn keys(secrets: &str) -> Result<Vec<Hmac<Sha256>>, String> {
+    let secrets: Vec<_> = secrets.split_whitespace().collect();
+    if secrets.is_empty() || secrets.iter().any(|key| key.len() < SHORTEST_SECRET) {
+        return Err(format!("it has fewer than {SHORTEST_SECRET} bytes"));
+    }
+    let keys = secrets
+        .into_iter()
+        .map(|key| Hmac::new_from_slice(key.as_bytes()).expect("HMAC takes a key of any length"));
+    Ok(keys.collect())
+}
+
+/// Whether it is the signature of one of the keys over these pieces. All are tried.
+fn is_of(keys: &[Hmac<Sha256>], pieces: &[&[u8]], signature: &[u8; 32]) -> bool {
+    let mut is_right = false;
+    for key in keys {
+        let mac = pieces.iter().fold(key.clone(), Mac::chain_update);
+        is_right |= mac.verify_slice(signature).is_ok();
+    }
+    is_right
+}
+
+/// Seconds since 1970 as a request's header has them. To be asked after the signature.
+fn in_window(timestamp: &str, tolerance: Duration, now: u64) -> Result<(), Refused> {
+    let signed_at: u64 = timestamp.parse().map_err(|_| Refused::OutOfWindow)?;
+    match signed_at.abs_diff(now) <= tolerance.as_secs() {
+        true => Ok(()),
+        false => Err(Refused::OutOfWindow),
     }
 }
 
@@ -104,11 +132,11 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, Refused> {
     }
 }
 
-/// The 32 bytes that 64 hexadecimal digits stand for.
-fn unhex(text: &str) -> Option<[u8; 32]> {
+/// The bytes that twice as many hexadecimal digits stand for.
+fn unhex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
     let digits = text.as_bytes();
-    let mut bytes = [0; 32];
-    if digits.len() != 2 * bytes.len() {
+    let mut bytes = [0; BYTES];
+    if digits.len() != 2 * BYTES {
         return None;
     }
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
@@ -126,7 +154,7 @@ mod tests {
     /// docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
     const GITHUB_SECRET: &str = "It's-a-Secret-to-Everybody";
 
-    fn definition(signature: Signature) -> SourceDefinition {
+    pub(super) fn definition(signature: Signature) -> SourceDefinition {
         SourceDefinition {
             signature,
             secret_env: "S".into(),
@@ -138,10 +166,13 @@ mod tests {
             actor_name: None,
             tolerance: None,
             max_bytes: 1_024,
+            only: Default::default(),
+            reply: None,
+            deferred: false,
         }
     }
 
-    fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+    pub(super) fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in given {
             headers.append(*name, value.parse().unwrap());
@@ -226,6 +257,10 @@ mod tests {
             (Signature::Github, ""),
             (Signature::Github, "long-enough-as-it-is short"),
             (Signature::Standard, "not-a-whsec-at-all-is-it"),
+            (Signature::Slack, "short"),
+            (Signature::Discord, "not-a-key-at-all"),
+            (Signature::Discord, ""),
+            (Signature::Discord, &"0".repeat(64)),
         ] {
             let refused = Key::new(&definition(signature), secret).err().unwrap();
             assert!(secret.is_empty() || !refused.contains(secret), "{refused}");

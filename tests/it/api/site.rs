@@ -24,6 +24,11 @@ impl Site {
         // As on a developer's machine.
         let open = [("LANEKEEPER_HTTP__ALLOW_UNAUTHENTICATED", "true")];
         let worker = plant.worker(&[&open, variables].concat()).await;
+        Self::of(plant, worker)
+    }
+
+    /// With a worker of another kind.
+    pub(crate) fn of(plant: Plant, worker: WorkerProcess) -> Self {
         let client = Client::new();
         Self {
             plant,

@@ -1,4 +1,4 @@
-//! Protocols of others: CloudEvents 1.0 and A2A 1.0, with their SDKs where scripts/install-requirements.sh has put them.
+//! Protocols of others: CloudEvents 1.0, A2A 1.0 and platforms' signatures, with their SDKs where scripts/install-requirements.sh has put them.
 
 mod a2a_agent;
 mod a2a_answers;
@@ -7,3 +7,4 @@ mod a2a_strangers;
 mod cloudevents_in;
 mod cloudevents_out;
 mod sdk;
+mod signatures;

@@ -102,6 +102,42 @@ async fn a_source_that_is_wrong_is_refused_with_its_place_and_nothing_is_applied
             "message_id = \"m\"",
             "would be a duplicate",
         ),
+        (
+            "max_bytes  = 2048",
+            "only = { action = \"created\" }",
+            "write {/a/b}",
+        ),
+        (
+            "max_bytes  = 2048",
+            "only = { \"/action\" = [] }",
+            "between 1 and 100 values",
+        ),
+        (
+            "max_bytes  = 2048",
+            "only = { \"/action\" = [[1]] }",
+            "at \"/action\" must be text",
+        ),
+        ("max_bytes  = 2048", "only = \"/action\"", "must be a table"),
+        (
+            "max_bytes  = 2048",
+            "reply = \"ok\"",
+            "nobody reads the answer",
+        ),
+        (
+            "\"github\"",
+            "\"slack\"\ndeferred = true",
+            "deferred is for Discord only",
+        ),
+        (
+            "\"github\"",
+            "\"discord\"\ndeferred = true\nreply = \"ok\"",
+            "either a reply, or deferred",
+        ),
+        (
+            "\"github\"",
+            "\"discord\"\nreply = \" \"",
+            "at most 2000 characters",
+        ),
         ("max_bytes ", "max_byte ", "did you mean max_bytes?"),
         ("[source.gh]", "[source.Gh]", "starts with a-z"),
         ("[source.gh]", "[sources.gh]", "did you mean [source.gh]?"),

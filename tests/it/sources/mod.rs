@@ -1,10 +1,13 @@
 //! Sources: platforms' signed requests become messages to agents.
 
 mod applying;
+mod discord;
+mod fixture;
 mod receiving;
+mod slack;
 mod strangers;
 
-/// Both kinds of signature. Fixtures of no platform.
+/// Two kinds of signature. Fixtures of no platform.
 const FILE: &str = r#"
 [source.gh]
 signature  = "github"

@@ -1,22 +1,17 @@
 //! E2, E7: requests of platforms, which the tests sign themselves: there is no platform here.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use futures_util::future::join_all;
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use lanekeeper_adapters::Signer;
 use reqwest::Method;
 use serde_json::{Value, json};
-use sha2::Sha256;
 
 use super::FILE;
+use super::fixture::{self, LIMIT, ago, apply, close, hmac_of, ignored, send};
 use crate::api::site::{Answer, Site};
-use crate::command::run;
 use crate::support::wait_until;
 
 pub(super) const GH_SECRET: &str = "not-a-secret-of-anybody";
 pub(super) const STD_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 pub(super) async fn site(file: &str) -> Site {
     site_with(file, &[]).await
@@ -24,30 +19,11 @@ pub(super) async fn site(file: &str) -> Site {
 
 pub(super) async fn site_with(file: &str, variables: &[(&str, &str)]) -> Site {
     let secrets = [("GH_SECRET", GH_SECRET), ("STD_SECRET", STD_SECRET)];
-    let site = Site::open(&[&secrets, variables].concat()).await;
-    apply(&site, file).await;
-    site
-}
-
-async fn apply(site: &Site, file: &str) {
-    let url = [("DATABASE_URL", site.plant.url.as_str())];
-    let ran = run(&["apply", "-f", "-", "--prune"], &url, file).await;
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    fixture::site(file, &[&secrets, variables].concat()).await
 }
 
 pub(super) fn hub(secret: &str, body: &str) -> String {
-    let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
-    let tag = mac.chain_update(body).finalize().into_bytes();
-    let hex: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256={hex}")
-}
-
-pub(super) async fn send(site: &Site, name: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    let mut request = site.request(Method::POST, &format!("/v1/sources/{name}"));
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    Answer::of(request.body(body.to_owned()).send().await.unwrap()).await
+    format!("sha256={}", hmac_of(secret, body.as_bytes()))
 }
 
 /// As GitHub sends it, with this id of the delivery.
@@ -61,11 +37,7 @@ pub(super) async fn github(site: &Site, id: &str, body: &str) -> Answer {
 }
 
 async fn standard(site: &Site, id: &str, age_s: i64, body: &str) -> Answer {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs();
-    let at = i64::try_from(now).unwrap() - age_s;
+    let at = ago(age_s);
     let signature = Signer::parse(STD_SECRET)
         .unwrap()
         .sign(id, at, body.as_bytes());
@@ -239,12 +211,44 @@ async fn a_source_may_only_append_where_the_stream_names_it_and_to_sessions_that
     refused.assert_problem(403, "forbidden");
     assert_eq!(standard(&site, "msg_1", 0, "hi").await.status, 201);
     set("NULL").await;
-    let url = [("DATABASE_URL", site.plant.url.as_str())];
-    let closed = run(&["session", "close", "inbound", "all"], &url, "").await;
-    assert_eq!(closed.code, Some(0), "{}", closed.stderr);
+    close(&site, "all").await;
     let refused = standard(&site, "msg_2", 0, "late").await;
     refused.assert_problem(409, "session_closed");
     let again = standard(&site, "msg_1", 0, "hi").await;
     assert_eq!((again.status, site.logged_events().await), (200, 1));
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_leaves_out_is_answered_and_counted_and_not_enqueued() {
+    let only = "only = { \"/action\" = [\"created\", \"edited\"], \"/bot\" = false }\nmax_bytes ";
+    let site = site(&FILE.replace("max_bytes ", only)).await;
+    let sent = async |action: &str, bot: bool| {
+        let mut body: Value = serde_json::from_str(&comment("hi")).unwrap();
+        body["action"] = action.into();
+        body["bot"] = bot.into();
+        github(&site, "one", &body.to_string()).await
+    };
+    for (action, bot, at) in [("deleted", false, "/action"), ("created", true, "/bot")] {
+        let ignored = sent(action, bot).await;
+        let why = ignored.body["ignored"].as_str().unwrap();
+        assert_eq!(ignored.status, 200);
+        assert!(why.contains(at), "{why}");
+    }
+    // Without the value that it is about.
+    assert!(github(&site, "one", &comment("hi")).await.body["ignored"].is_string());
+    assert_eq!(
+        (site.logged_events().await, ignored(&site, "gh").await),
+        (0, 3.0)
+    );
+    let forged = send(&site, "gh", &[], r#"{"action":"deleted"}"#).await;
+    forged.assert_problem(401, "unauthorized");
+    for (action, status) in [("created", 201), ("edited", 201), ("created", 200)] {
+        assert_eq!(sent(action, false).await.status, status);
+    }
+    assert_eq!(
+        (site.logged_events().await, ignored(&site, "gh").await),
+        (2, 3.0)
+    );
     assert!(site.worker.stop().await.success());
 }
