@@ -43,6 +43,7 @@ mod readme;
 mod reference;
 mod registry;
 mod requirements;
+mod saga;
 mod secrets;
 mod sources;
 mod statements;
