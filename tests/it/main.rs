@@ -10,6 +10,7 @@
 mod support;
 
 mod agents;
+mod aggregates;
 mod api;
 mod apply;
 mod bad_input;
