@@ -32,7 +32,10 @@ impl Adapter for Agents {
             // It says nothing, ever.
             _ => return Verdict::Accepted,
         };
-        match self.report(&event.session, &event.message_id.to_string(), tests).await {
+        match self
+            .report(&event.session, &event.message_id.to_string(), tests)
+            .await
+        {
             Ok(()) => Verdict::Accepted,
             Err(error) => Verdict::retry(error.to_string()),
         }

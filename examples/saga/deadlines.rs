@@ -27,7 +27,8 @@ impl Handler for Deadlines {
         }
         let payload: Value = serde_json::from_str(&event.payload).unwrap_or_default();
         let deadline = payload["deadline_ms"].as_f64().unwrap_or(30_000.0);
-        let waited = "SELECT extract(epoch FROM clock_timestamp() - $1::timestamptz)::float8 * 1000";
+        let waited =
+            "SELECT extract(epoch FROM clock_timestamp() - $1::timestamptz)::float8 * 1000";
         let row = transaction.query_one(waited, &[&event.created_at]).await?;
         let left = deadline - row.get::<_, f64>(0);
         if left > 0.0 {

@@ -123,7 +123,8 @@ fn parsed(run: &str) -> Option<(&str, Value)> {
 }
 
 async fn show(client: &Client, names: &[String]) -> Result<(), Box<dyn Error>> {
-    let overview = "SELECT r.run, r.phase, coalesce(string_agg(e.what, ', ' ORDER BY e.effect_id), 'nothing')
+    let overview =
+        "SELECT r.run, r.phase, coalesce(string_agg(e.what, ', ' ORDER BY e.effect_id), 'nothing')
         FROM saga.run AS r LEFT JOIN saga.effect AS e ON e.run = r.run
         WHERE r.run = ANY ($1) GROUP BY r.run ORDER BY r.run";
     for row in client.query(overview, &[&names]).await? {

@@ -25,7 +25,8 @@ impl Handler for Steps {
         let name = &*event.session;
         let payload: Value = serde_json::from_str(&event.payload).map_err(rejected)?;
         if &*event.event_type == REQUESTED {
-            let new = "INSERT INTO saga.run (run, request, phase, done) VALUES ($1, $2, 'forward', 0)";
+            let new =
+                "INSERT INTO saga.run (run, request, phase, done) VALUES ($1, $2, 'forward', 0)";
             transaction.execute(new, &[&name, &payload]).await?;
         }
         let (mut run, request) = load(transaction, name).await?;
@@ -63,7 +64,10 @@ async fn take(
             let reserve = "UPDATE saga.workspace SET run = $1 WHERE workspace_id = (
                 SELECT workspace_id FROM saga.workspace WHERE pool = $2 AND run IS NULL
                 ORDER BY workspace_id LIMIT 1 FOR UPDATE) RETURNING workspace_id";
-            match transaction.query_opt(reserve, &[&run, &text("pool")]).await? {
+            match transaction
+                .query_opt(reserve, &[&run, &text("pool")])
+                .await?
+            {
                 Some(row) => json!({"workspace": row.get::<_, i32>(0)}),
                 None => return Ok(failed("no workspace of this pool is free")),
             }
@@ -102,10 +106,7 @@ async fn take_back(
 }
 
 /// Where a run stands, and what was asked for.
-pub async fn load(
-    transaction: &Transaction<'_>,
-    run: &str,
-) -> Result<(Run, Value), HandlerError> {
+pub async fn load(transaction: &Transaction<'_>, run: &str) -> Result<(Run, Value), HandlerError> {
     let find = "SELECT phase, done, request FROM saga.run WHERE run = $1";
     let Some(row) = transaction.query_opt(find, &[&run]).await? else {
         return Err(rejected("nobody asked for this run"));
@@ -115,11 +116,7 @@ pub async fn load(
     Ok((Run { phase, done }, row.get("request")))
 }
 
-async fn effect(
-    transaction: &Transaction<'_>,
-    run: &str,
-    what: &str,
-) -> Result<(), HandlerError> {
+async fn effect(transaction: &Transaction<'_>, run: &str, what: &str) -> Result<(), HandlerError> {
     let enter = "INSERT INTO saga.effect (run, what) VALUES ($1, $2)";
     transaction.execute(enter, &[&run, &what]).await?;
     Ok(())

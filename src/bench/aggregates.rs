@@ -79,7 +79,11 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, 
     let without = loads(&client, WITHOUT.min(options.samples), || newest).await?;
     progress("aggregates, snapshots");
     aggregate::take_snapshots::<Counters>(&client, STREAM, SESSION).await?;
-    backlog::vacuum(&client, "ANALYZE lanekeeper.event, lanekeeper.aggregate_snapshot").await?;
+    backlog::vacuum(
+        &client,
+        "ANALYZE lanekeeper.event, lanekeeper.aggregate_snapshot",
+    )
+    .await?;
     let any = loads(&client, options.samples, || seqs.next(newest)).await?;
     let now = loads(&client, options.samples, || newest).await?;
     let commands = commands(&mut client, options.samples).await?;
@@ -89,7 +93,11 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, 
     Ok(vec![
         line(format!("state at any seq of {events}"), any, TARGETS),
         line(format!("newest state of {events} events"), now, TARGETS),
-        line("a command and its event".to_owned(), commands, Targets::default()),
+        line(
+            "a command and its event".to_owned(),
+            commands,
+            Targets::default(),
+        ),
         line(
             format!("newest state of {events} events without snapshots"),
             without,
@@ -106,7 +114,9 @@ async fn append(client: &Client, events: usize) -> Result<(), BenchError> {
             let payload = serde_json::value::to_raw_value(&payload).expect("a number is JSON");
             backlog::event(SESSION, &payload)
         };
-        let bulk: Vec<_> = (first..events.min(first + backlog::BULK)).map(event).collect();
+        let bulk: Vec<_> = (first..events.min(first + backlog::BULK))
+            .map(event)
+            .collect();
         backlog::enqueue_many(client, &statement, &bulk).await?;
     }
     Ok(())
@@ -153,7 +163,10 @@ struct Seqs(u64);
 impl Seqs {
     /// From 1 to `newest`.
     fn next(&mut self, newest: i64) -> i64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let drawn = i64::try_from(self.0 >> 33).unwrap_or_default();
         drawn % newest + 1
     }

@@ -58,7 +58,10 @@ async fn compared(scratch: &Scratch, options: &Options, role: &Role) -> Result<L
     };
     let mut pairs = Pairs::default();
     for run in 1..=options.runs() {
-        progress(&format!("projections {backlog}, run {run} of {}", options.runs()));
+        progress(&format!(
+            "projections {backlog}, run {run} of {}",
+            options.runs()
+        ));
         scratch.recreate().await?;
         let client = scratch.connect().await?;
         role.create(&client).await?;
@@ -71,7 +74,12 @@ async fn compared(scratch: &Scratch, options: &Options, role: &Role) -> Result<L
         "one connection that calls the function, {IN_A_TRANSACTION} events in a transaction"
     );
     let case = format!("{backlog}, a function in PL/pgSQL");
-    Ok(Line::Comparison(Comparison::new(("projections", case), against, pairs, None)))
+    Ok(Line::Comparison(Comparison::new(
+        ("projections", case),
+        against,
+        pairs,
+        None,
+    )))
 }
 
 /// Events per second, from when the worker may claim to when the last one is in the read model.
@@ -151,7 +159,10 @@ async fn by_hand(client: &Client, backlog: Backlog) -> Result<f64, BenchError> {
         let last = backlog.total().min(first + IN_A_TRANSACTION) - 1;
         let (first, last) = (first as i64, last as i64);
         client
-            .query_one(&statement, &[&"hand", &sessions, &payload.get(), &first, &last])
+            .query_one(
+                &statement,
+                &[&"hand", &sessions, &payload.get(), &first, &last],
+            )
             .await
             .map_err(calling("calling the function"))?;
     }

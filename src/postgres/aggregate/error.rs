@@ -56,7 +56,9 @@ pub enum AggregateError {
         message: String,
     },
     /// The program's own type.
-    #[error("an event or the state of {aggregate} cannot be written as JSON: {source}. Nothing was changed")]
+    #[error(
+        "an event or the state of {aggregate} cannot be written as JSON: {source}. Nothing was changed"
+    )]
     Unwritable {
         aggregate: &'static str,
         source: serde_json::Error,

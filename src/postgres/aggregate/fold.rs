@@ -69,7 +69,9 @@ pub(super) async fn fold<A: Aggregate>(
             ),
         }
     }
-    folded.go_on(client, key, at.unwrap_or(newest), None).await?;
+    folded
+        .go_on(client, key, at.unwrap_or(newest), None)
+        .await?;
     Ok(folded)
 }
 

@@ -33,28 +33,40 @@ async fn expecting(
 #[tokio::test]
 async fn a_command_appends_what_it_decides_on_the_state_that_the_log_tells() {
     let (_db, mut client) = bed().await;
-    let new = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+    let new = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!((new.version, &new.state), (0, &Basket::default()));
     let executed = run(&mut client, &Order::AddEach(3)).await.unwrap();
     let seqs: Vec<i64> = executed.events.iter().map(|event| event.seq).collect();
     assert_eq!((executed.version, seqs), (3, vec![1, 2, 3]));
     run(&mut client, &Order::Pay).await.unwrap();
     let refused = run(&mut client, &TEA).await.unwrap_err();
-    assert!(matches!(refused, CommandError::Refused(IsPaid)), "{refused}");
+    assert!(
+        matches!(refused, CommandError::Refused(IsPaid)),
+        "{refused}"
+    );
     let nothing = run(&mut client, &Order::Pay).await.unwrap();
     assert_eq!((nothing.version, nothing.events.len()), (4, 0));
-    let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+    let now = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!(now.state, nothing.state);
     let paid = Basket {
         items: 3,
         paid: true,
     };
     assert_eq!((now.version, now.state), (4, paid));
-    let then = aggregate::load_at::<Basket>(&client, STREAM, "b", 2).await.unwrap();
+    let then = aggregate::load_at::<Basket>(&client, STREAM, "b", 2)
+        .await
+        .unwrap();
     assert_eq!((then.version, then.state.items), (2, 2));
     let not_yet = aggregate::load_at::<Basket>(&client, STREAM, "b", 5).await;
     let not_yet = not_yet.unwrap_err().to_string();
-    assert_eq!(not_yet, "session \"b\" is at event 4, and has no event 5 yet");
+    assert_eq!(
+        not_yet,
+        "session \"b\" is at event 4, and has no event 5 yet"
+    );
     let foreign = aggregate::load::<Basket>(&client, "baskts", "b").await;
     let Err(AggregateError::Store(error)) = foreign else {
         panic!("there is no such stream");
@@ -68,12 +80,17 @@ async fn a_command_that_expects_another_version_changes_nothing_and_is_told_the_
     expecting(&mut client, &Order::AddEach(2), 0).await.unwrap();
     for version in [0, 1, 3] {
         let refused = expecting(&mut client, &TEA, version).await.unwrap_err();
-        assert!(matches!(refused, CommandError::Conflict { version: 2 }), "{refused}");
+        assert!(
+            matches!(refused, CommandError::Conflict { version: 2 }),
+            "{refused}"
+        );
     }
     // It sees the version that it expects, and somebody appends before it does.
     let mut other = db.connect().await;
     let transaction = client.transaction().await.unwrap();
-    aggregate::execute::<Basket>(&transaction, STREAM, "b", &TEA, Some(2)).await.unwrap();
+    aggregate::execute::<Basket>(&transaction, STREAM, "b", &TEA, Some(2))
+        .await
+        .unwrap();
     let waits = tokio::spawn(async move {
         let refused = expecting(&mut other, &Order::AddEach(4), 2).await;
         refused.map(|executed| executed.version)
@@ -87,9 +104,18 @@ async fn a_command_that_expects_another_version_changes_nothing_and_is_told_the_
     .await;
     transaction.commit().await.unwrap();
     let refused = waits.await.unwrap().unwrap_err();
-    assert!(matches!(refused, CommandError::Conflict { version: 3 }), "{refused}");
-    let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
-    assert_eq!((now.version, now.state.items), (3, 4), "none of its four events is there");
+    assert!(
+        matches!(refused, CommandError::Conflict { version: 3 }),
+        "{refused}"
+    );
+    let now = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
+    assert_eq!(
+        (now.version, now.state.items),
+        (3, 4),
+        "none of its four events is there"
+    );
 }
 
 #[tokio::test]
@@ -103,16 +129,23 @@ async fn at_repeatable_read_a_command_that_was_overtaken_fails_and_changes_nothi
         .start()
         .await
         .unwrap();
-    aggregate::load::<Basket>(&transaction, STREAM, "b").await.unwrap();
+    aggregate::load::<Basket>(&transaction, STREAM, "b")
+        .await
+        .unwrap();
     run(&mut other, &TEA).await.unwrap();
     let executed = aggregate::execute::<Basket>(&transaction, STREAM, "b", &TEA, None).await;
     let Err(CommandError::Append(error)) = executed else {
         panic!("its snapshot is from before");
     };
     let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains("40001") || format!("{error:?}").contains("40001"), "{error:?}");
+    assert!(
+        source.contains("40001") || format!("{error:?}").contains("40001"),
+        "{error:?}"
+    );
     transaction.rollback().await.unwrap();
-    let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+    let now = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!(now.version, 2);
 }
 
@@ -124,14 +157,18 @@ async fn commands_that_run_at_once_are_all_decided_on_what_the_one_before_left()
         let mut client = db.connect().await;
         running.push(tokio::spawn(async move {
             for _ in 0..10 {
-                aggregate::run::<Basket>(&mut client, STREAM, "b", &TEA, 200).await.unwrap();
+                aggregate::run::<Basket>(&mut client, STREAM, "b", &TEA, 200)
+                    .await
+                    .unwrap();
             }
         }));
     }
     for one in running {
         one.await.unwrap();
     }
-    let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+    let now = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!((now.version, now.state.items), (80, 160));
     let first = run(&mut client, &Order::Pay).await.unwrap();
     assert_eq!(first.version, 81);
@@ -142,23 +179,41 @@ async fn a_fold_or_a_decision_that_panics_is_an_error_that_says_where_and_append
     let (_db, mut client) = bed().await;
     run(&mut client, &TEA).await.unwrap();
     for (item, said) in [
-        ("bomb", "basket panicked while it folded ItemAdded.v2 (session \"b\", event 2): it went off. Nothing was changed"),
-        ("riddle", "basket panicked while it decided (session \"b\", event 1): it has no answer. Nothing was changed"),
+        (
+            "bomb",
+            "basket panicked while it folded ItemAdded.v2 (session \"b\", event 2): it went off. Nothing was changed",
+        ),
+        (
+            "riddle",
+            "basket panicked while it decided (session \"b\", event 1): it has no answer. Nothing was changed",
+        ),
     ] {
         let order = Order::Add { item, count: 1 };
         let panicked = run(&mut client, &order).await.unwrap_err();
         assert_eq!(panicked.to_string(), said);
-        let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+        let now = aggregate::load::<Basket>(&client, STREAM, "b")
+            .await
+            .unwrap();
         assert_eq!(now.version, 1);
     }
     // One that is in the log already is found by each fold, and stays.
     client
-        .execute("SELECT lanekeeper.enqueue('baskets', 'b', 'ItemAdded', '{\"item\":\"bomb\"}')", &[])
+        .execute(
+            "SELECT lanekeeper.enqueue('baskets', 'b', 'ItemAdded', '{\"item\":\"bomb\"}')",
+            &[],
+        )
         .await
         .unwrap();
-    let panicked = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap_err();
-    assert!(matches!(panicked, AggregateError::Panicked { seq: 2, .. }), "{panicked}");
-    let before = aggregate::load_at::<Basket>(&client, STREAM, "b", 1).await.unwrap();
+    let panicked = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(panicked, AggregateError::Panicked { seq: 2, .. }),
+        "{panicked}"
+    );
+    let before = aggregate::load_at::<Basket>(&client, STREAM, "b", 1)
+        .await
+        .unwrap();
     assert_eq!(before.state.items, 2);
 }
 
@@ -167,11 +222,22 @@ async fn a_command_of_a_transaction_that_is_rolled_back_leaves_neither_event_nor
     let (_db, mut client) = bed().await;
     let transaction = client.transaction().await.unwrap();
     let order = Order::AddEach(25);
-    aggregate::execute::<Basket>(&transaction, STREAM, "b", &order, None).await.unwrap();
+    aggregate::execute::<Basket>(&transaction, STREAM, "b", &order, None)
+        .await
+        .unwrap();
     let taken = "SELECT count(*) FROM lanekeeper.aggregate_snapshot";
-    assert_eq!(transaction.query_one(taken, &[]).await.unwrap().get::<_, i64>(0), 1);
+    assert_eq!(
+        transaction
+            .query_one(taken, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0),
+        1
+    );
     transaction.rollback().await.unwrap();
     assert_eq!(count(&client, taken).await, 0);
-    let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+    let now = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!(now.version, 0);
 }

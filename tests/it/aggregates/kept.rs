@@ -24,7 +24,11 @@ async fn age(client: &Client, days: i32) {
 async fn dropped(client: &Client, days: i64) {
     let mut gone = 0;
     wait_until(LIMIT, "the days are dropped", async || {
-        gone += count(client, "SELECT partitions_dropped FROM lanekeeper.maintain_log(7, 30)").await;
+        gone += count(
+            client,
+            "SELECT partitions_dropped FROM lanekeeper.maintain_log(7, 30)",
+        )
+        .await;
         gone == days
     })
     .await;
@@ -42,7 +46,9 @@ async fn states(client: &Client, events: i64) -> Vec<Loaded<Basket>> {
 #[tokio::test]
 async fn after_days_of_the_log_were_dropped_the_state_at_every_seq_is_what_it_was() {
     let (_db, mut client) = bed().await;
-    aggregate::run::<Basket>(&mut client, STREAM, "b", &Order::AddEach(15), 1).await.unwrap();
+    aggregate::run::<Basket>(&mut client, STREAM, "b", &Order::AddEach(15), 1)
+        .await
+        .unwrap();
     append(&client, "small", 2).await;
     age(&client, 9).await;
     append(&client, "b", 6).await;
@@ -53,13 +59,33 @@ async fn after_days_of_the_log_were_dropped_the_state_at_every_seq_is_what_it_wa
     let left = "SELECT count(*) FROM lanekeeper.event";
     assert_eq!(count(&client, left).await, 3, "the log did go");
     assert_eq!(states(&client, 24).await, before);
-    client.execute("DELETE FROM lanekeeper.aggregate_snapshot", &[]).await.unwrap();
-    assert_eq!(states(&client, 24).await, before, "snapshots are not what it rests on");
-    let small = aggregate::load::<Basket>(&client, STREAM, "small").await.unwrap();
-    assert_eq!((small.version, small.state.items), (2, 2), "one without a snapshot, of a day that is gone");
-    let next = aggregate::run::<Basket>(&mut client, STREAM, "b", &Order::Pay, 1).await.unwrap();
+    client
+        .execute("DELETE FROM lanekeeper.aggregate_snapshot", &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        states(&client, 24).await,
+        before,
+        "snapshots are not what it rests on"
+    );
+    let small = aggregate::load::<Basket>(&client, STREAM, "small")
+        .await
+        .unwrap();
+    assert_eq!(
+        (small.version, small.state.items),
+        (2, 2),
+        "one without a snapshot, of a day that is gone"
+    );
+    let next = aggregate::run::<Basket>(&mut client, STREAM, "b", &Order::Pay, 1)
+        .await
+        .unwrap();
     assert_eq!((next.version, next.state.items), (25, 24));
-    assert_eq!(aggregate::take_snapshots::<Basket>(&client, STREAM, "b").await.unwrap(), 2);
+    assert_eq!(
+        aggregate::take_snapshots::<Basket>(&client, STREAM, "b")
+            .await
+            .unwrap(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -73,7 +99,10 @@ async fn the_events_of_other_streams_go_and_a_fold_that_needs_them_says_so() {
     age(&client, 9).await;
     append(&client, "b", 1).await;
     dropped(&client, 1).await;
-    assert_eq!(count(&client, "SELECT count(*) FROM lanekeeper.kept_event").await, 0);
+    assert_eq!(
+        count(&client, "SELECT count(*) FROM lanekeeper.kept_event").await,
+        0
+    );
     for at in [None, Some(5), Some(2)] {
         let key = (STREAM, "b");
         let folded = match at {
@@ -81,13 +110,21 @@ async fn the_events_of_other_streams_go_and_a_fold_that_needs_them_says_so() {
             Some(seq) => aggregate::load_at::<Basket>(&client, key.0, key.1, seq).await,
         };
         let refused = folded.unwrap_err();
-        assert!(matches!(refused, AggregateError::Incomplete { needed: 1, .. }), "{at:?}: {refused}");
+        assert!(
+            matches!(refused, AggregateError::Incomplete { needed: 1, .. }),
+            "{at:?}: {refused}"
+        );
     }
     // Where nothing at all is left, it is no new session either.
     age(&client, 9).await;
     dropped(&client, 1).await;
-    let refused = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap_err();
-    assert!(matches!(refused, AggregateError::Incomplete { needed: 1, .. }), "{refused}");
+    let refused = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(refused, AggregateError::Incomplete { needed: 1, .. }),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -95,6 +132,14 @@ async fn a_day_stays_until_every_snapshot_of_a_transaction_sees_the_copies() {
     let (db, client) = bed().await;
     append(&client, "b", 4).await;
     age(&client, 9).await;
+    let keeps = |keeps: bool| {
+        format!("UPDATE lanekeeper.stream SET keep_events = {keeps} WHERE name = 'baskets'")
+    };
+    let gone = "SELECT partitions_dropped FROM lanekeeper.maintain_log(7, 30)";
+    // The tails of its sessions are there before, and seen by everybody.
+    client.batch_execute(&keeps(false)).await.unwrap();
+    assert_eq!(count(&client, gone).await, 0);
+    client.batch_execute(&keeps(true)).await.unwrap();
     let mut reader = db.connect().await;
     let reading = reader
         .build_transaction()
@@ -103,19 +148,30 @@ async fn a_day_stays_until_every_snapshot_of_a_transaction_sees_the_copies() {
         .await
         .unwrap();
     // Its snapshot is from before the copies.
-    reading.query_one("SELECT count(*) FROM lanekeeper.stream", &[]).await.unwrap();
+    reading
+        .query_one("SELECT count(*) FROM lanekeeper.stream", &[])
+        .await
+        .unwrap();
     for _ in 0..3 {
-        let gone = "SELECT partitions_dropped FROM lanekeeper.maintain_log(7, 30)";
         assert_eq!(count(&client, gone).await, 0);
     }
-    assert_eq!(count(&client, "SELECT count(*) FROM lanekeeper.kept_event").await, 4);
+    assert_eq!(
+        count(&client, "SELECT count(*) FROM lanekeeper.kept_event").await,
+        4
+    );
     // In both places: each is folded once.
-    let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+    let now = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!((now.version, now.state.items), (4, 4));
-    let then = aggregate::load::<Basket>(&reading, STREAM, "b").await.unwrap();
+    let then = aggregate::load::<Basket>(&reading, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!(then, now);
     reading.commit().await.unwrap();
     dropped(&client, 1).await;
-    let now = aggregate::load::<Basket>(&client, STREAM, "b").await.unwrap();
+    let now = aggregate::load::<Basket>(&client, STREAM, "b")
+        .await
+        .unwrap();
     assert_eq!(now.version, 4);
 }
