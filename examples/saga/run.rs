@@ -91,11 +91,6 @@ pub enum Action {
 }
 
 impl Run {
-    pub const NEW: Self = Self {
-        phase: Phase::Forward,
-        done: 0,
-    };
-
     /// Takes in an event. The events of a run come in their order, each once.
     pub fn take(&mut self, event_type: &str) -> Action {
         let next = Step::ALL.get(self.done).copied();

@@ -1,6 +1,6 @@
 //! Commands: decided on the state at a version, and appended at that version or not at all.
 
-use lanekeeper_postgres::aggregate::{self, AggregateError, CommandError};
+use lanekeeper::aggregate::{self, AggregateError, CommandError};
 use tokio_postgres::{Client, IsolationLevel};
 
 use super::{Basket, IsPaid, Order, STREAM, bed, count};

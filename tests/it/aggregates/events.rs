@@ -1,6 +1,6 @@
 //! Typed events: old versions are read, unknown ones are named and lost nowhere.
 
-use lanekeeper_postgres::aggregate::{self, TypedEvent};
+use lanekeeper::aggregate::{self, TypedEvent};
 use tokio_postgres::Client;
 
 use super::{Basket, Happened, STREAM, bed};

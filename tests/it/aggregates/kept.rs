@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lanekeeper_postgres::aggregate::{self, AggregateError, Loaded};
+use lanekeeper::aggregate::{self, AggregateError, Loaded};
 use tokio_postgres::{Client, IsolationLevel};
 
 use super::{Basket, Order, STREAM, append, bed, count};

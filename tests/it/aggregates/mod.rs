@@ -5,7 +5,7 @@ mod events;
 mod kept;
 mod snapshots;
 
-use lanekeeper_postgres::aggregate::Aggregate;
+use lanekeeper::aggregate::Aggregate;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
@@ -34,7 +34,7 @@ impl From<AddedV1> for Added {
 #[derive(Serialize, Deserialize)]
 struct Paid {}
 
-lanekeeper_postgres::events! {
+lanekeeper::aggregate::events! {
     enum Happened {
         Added(Added) = "ItemAdded.v2", "ItemAdded" => AddedV1;
         Paid(Paid) = "BasketPaid";
@@ -54,9 +54,16 @@ enum Order {
     Pay,
 }
 
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the basket is paid")]
+#[derive(Debug, PartialEq, Eq)]
 struct IsPaid;
+
+impl std::fmt::Display for IsPaid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the basket is paid")
+    }
+}
+
+impl std::error::Error for IsPaid {}
 
 impl Aggregate for Basket {
     const NAME: &'static str = "basket";

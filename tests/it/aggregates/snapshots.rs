@@ -1,6 +1,6 @@
 //! Snapshots save time and decide nothing.
 
-use lanekeeper_postgres::aggregate::{self, Aggregate};
+use lanekeeper::aggregate::{self, Aggregate};
 use serde::{Deserialize, Serialize};
 
 use super::{Added, Basket, Happened, IsPaid, Order, STREAM, append, bed, count};
