@@ -121,7 +121,7 @@ async fn append(client: &Client, session: &str, events: i64) {
             "SELECT count(*) FROM lanekeeper.enqueue_many('baskets', (
                  SELECT jsonb_agg(jsonb_build_object('session', $1::text, 'event_type', 'ItemAdded.v2',
                      'payload', jsonb_build_object('item', 'tea', 'count', 1)))
-                 FROM generate_series(1, $2)))",
+                 FROM generate_series(1, $2::bigint)))",
             &[&session, &events],
         )
         .await
