@@ -76,7 +76,8 @@ async fn the_log_is_read_by_type_and_by_time_and_a_reader_comes_to_its_end() {
     }
     let page = async |query: &str| {
         let response = site.read("s", query).send().await.unwrap();
-        response.json::<serde_json::Value>().await.unwrap()
+        let text = response.text().await.unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
     };
     let whole = page("").await;
     let second = whole["events"][1]["created_at"].as_str().unwrap();
