@@ -15,6 +15,7 @@ async fn age(client: &Client, days: i32) {
     let moved = format!(
         "SELECT lanekeeper.create_event_partition(current_date - {days});
          UPDATE lanekeeper.event SET day = current_date - {days} WHERE day = current_date;
+         UPDATE lanekeeper.aggregate_snapshot SET day = current_date - {days} WHERE day = current_date;
          UPDATE lanekeeper.session AS s SET newest_day = (
              SELECT max(e.day) FROM lanekeeper.event AS e WHERE e.session_id = s.session_id)"
     );
