@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lanekeeper::aggregate::{self, AggregateError, Loaded};
-use tokio_postgres::{Client, IsolationLevel};
+use tokio_postgres::Client;
 
 use super::{Basket, Order, STREAM, append, bed, count};
 use crate::support::wait_until;
@@ -141,18 +141,14 @@ async fn a_day_stays_until_every_snapshot_of_a_transaction_sees_the_copies() {
     client.batch_execute(&keeps(false)).await.unwrap();
     assert_eq!(count(&client, gone).await, 0);
     client.batch_execute(&keeps(true)).await.unwrap();
-    let mut reader = db.connect().await;
-    let reading = reader
-        .build_transaction()
-        .isolation_level(IsolationLevel::RepeatableRead)
-        .start()
-        .await
-        .unwrap();
-    // Its snapshot is from before the copies.
-    reading
-        .query_one("SELECT count(*) FROM lanekeeper.stream", &[])
-        .await
-        .unwrap();
+    let reader = db.connect().await;
+    let seen = "SELECT lanekeeper.seen_by_every_snapshot(d.xact)::int::bigint FROM lanekeeper.expiring_day AS d";
+    wait_until(LIMIT, "a snapshot sees the tails, from before the copies", async || {
+        let anew = "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM lanekeeper.stream";
+        reader.batch_execute(anew).await.unwrap();
+        count(&client, seen).await == 1
+    })
+    .await;
     for _ in 0..3 {
         assert_eq!(count(&client, gone).await, 0);
     }
@@ -165,11 +161,11 @@ async fn a_day_stays_until_every_snapshot_of_a_transaction_sees_the_copies() {
         .await
         .unwrap();
     assert_eq!((now.version, now.state.items), (4, 4));
-    let then = aggregate::load::<Basket>(&reading, STREAM, "b")
+    let then = aggregate::load::<Basket>(&reader, STREAM, "b")
         .await
         .unwrap();
     assert_eq!(then, now);
-    reading.commit().await.unwrap();
+    reader.batch_execute("COMMIT").await.unwrap();
     dropped(&client, 1).await;
     let now = aggregate::load::<Basket>(&client, STREAM, "b")
         .await
