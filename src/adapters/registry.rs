@@ -249,7 +249,7 @@ mod tests {
     fn what_another_program_delivers_may_be_named_and_is_not_built_here() {
         check(embedded::KIND, &json!({})).unwrap();
         assert!(refusal(embedded::KIND, json!({"evnets": []})).contains("no setting `evnets`"));
-        let environment = Environment::default();
+        let environment = Environment::with_variables(false, [("A", "b")]);
         let refused = build(embedded::KIND, "steps", &json!({}), &environment).err();
         assert!(
             matches!(refused, Some(SettingsError::Embedded)),

@@ -6,6 +6,7 @@ mod kept;
 mod snapshots;
 
 use lanekeeper::aggregate::Aggregate;
+use lanekeeper::subscription::{self, SubscriptionFile};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
@@ -102,11 +103,14 @@ impl Aggregate for Basket {
 /// A database with the stream, whose events are kept.
 async fn bed() -> (TestDb, Client) {
     let db = TestDb::new().await;
-    let client = db.connect().await;
-    client
-        .batch_execute("INSERT INTO lanekeeper.stream (name, keep_events) VALUES ('baskets', true)")
-        .await
-        .unwrap();
+    let mut client = db.connect().await;
+    // What a file does not say stays as it is.
+    for text in ["[stream.baskets]\nkeep_events = true", "[stream.baskets]"] {
+        let file = SubscriptionFile::parse(text, "baskets.toml").unwrap();
+        subscription::apply(&mut client, false, |current| file.plan(current, false))
+            .await
+            .unwrap();
+    }
     (db, client)
 }
 

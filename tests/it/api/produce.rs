@@ -94,7 +94,12 @@ async fn the_log_is_read_by_type_and_by_time_and_a_reader_comes_to_its_end() {
         ("since=2999-01-01T00:00:00Z".to_owned(), vec![], 1),
     ] {
         let page = page(&query).await;
-        let read: Vec<_> = page["events"].as_array().unwrap().iter().map(|event| &event["seq"]).collect();
+        let read: Vec<_> = page["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| &event["seq"])
+            .collect();
         assert_eq!(read, seqs, "{query}");
         assert_eq!(page["next"], next, "{query}");
     }

@@ -215,7 +215,10 @@ async fn documents_are_compared_with_what_is_written_by_hand() {
 #[tokio::test]
 async fn the_state_of_an_aggregate_is_measured_with_snapshots_and_without() {
     let lines = bench(&["aggregates", "--spread-events=250", "--samples=3"]).await;
-    let cases: Vec<&str> = lines.iter().map(|line| line["case"].as_str().unwrap()).collect();
+    let cases: Vec<&str> = lines
+        .iter()
+        .map(|line| line["case"].as_str().unwrap())
+        .collect();
     assert_eq!(
         cases,
         [
