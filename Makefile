@@ -36,13 +36,13 @@ test: lint deploy deny ## Everything that CI checks
 	BROWSER_TOOLS='$(TARGET)/browser-tools' PROTOCOL_TOOLS='$(TARGET)/protocol-tools' \
 		DURABLE_TOOLS='$(TARGET)/durable-tools' API_TOOLS='$(TARGET)/api-tools' \
 		scripts/install-requirements.sh pgbouncer redis faketime node tmux browser protocols durable api
-	$(CARGO) build --locked $(FEATURES)
+	$(CARGO) build --locked $(FEATURES) --bins --examples
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)
 
 matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
 	scripts/install-requirements.sh pgbouncer redis faketime node tmux
-	$(CARGO) build --locked $(FEATURES)
+	$(CARGO) build --locked $(FEATURES) --bins --examples
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
 

@@ -74,6 +74,8 @@ CREATE TABLE lanekeeper.stream (
     -- When a frame that a peer sent to this stream is acknowledged: once it is committed, or once its subscriptions have
     -- handled it.
     acknowledge       text NOT NULL DEFAULT 'on_commit',
+    -- Its events outlive the log: before their day goes they are copied to `kept_event`.
+    keep_events       boolean NOT NULL DEFAULT false,
     -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
     -- functions/caller/set_producers.sql.
     producers         text[],
@@ -363,6 +365,38 @@ CREATE TABLE lanekeeper.durable_producer (
     CONSTRAINT numbers_are_not_negative CHECK (epoch >= 0 AND seq >= 0)
 );
 CREATE INDEX durable_producer_by_age ON lanekeeper.durable_producer (used_at);
+
+-- Events of streams with `keep_events` whose day left the log, or is about to. Append-only: copied by
+-- functions/aggregate/keep_events.sql, read together with the log by functions/aggregate/session_events.sql.
+CREATE TABLE lanekeeper.kept_event (
+    session_id bigint NOT NULL,
+    seq        bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    message_id uuid NOT NULL,
+    event_type text NOT NULL,
+    payload    text NOT NULL,
+    -- NULL: none.
+    headers    jsonb,
+    PRIMARY KEY (session_id, seq)
+);
+
+-- What the events of a session come to, folded up to a seq by a program's type. A snapshot saves time and is never needed:
+-- a program whose fold or state changed has another schema version, and finds none of the older ones.
+CREATE TABLE lanekeeper.aggregate_snapshot (
+    session_id     bigint NOT NULL,
+    aggregate      text COLLATE "C" NOT NULL,
+    schema_version int NOT NULL,
+    -- The last event that is in it.
+    seq            bigint NOT NULL,
+    -- That event's day: later ones are in this partition of the log or in later ones.
+    day            date NOT NULL,
+    -- JSON text, as the program wrote it.
+    state          text NOT NULL,
+    taken_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (session_id, aggregate, schema_version, seq),
+    CONSTRAINT aggregate_is_a_name CHECK (octet_length(aggregate) BETWEEN 1 AND 100),
+    CONSTRAINT seq_starts_at_one CHECK (seq > 0)
+);
 
 -- Documents that are there: a row from its creation to its deletion. An update does not touch it. A document is a session
 -- `kind/id` of the stream `documents`.

@@ -9,6 +9,7 @@
 //! | append events, in a transaction of one's own | [`append`] |
 //! | append from many tasks at once | [`append::Appender`] |
 //! | write a document and its event, in a transaction of one's own | [`document`] |
+//! | keep state in the log alone, folded from events of types of one's own | [`aggregate`] |
 //! | append what a person wrote to an agent | [`inbound`] |
 //! | ask another agent, and wait for its answer | [`agent`] |
 //! | receive what a webhook subscription sends | [`receiver`] |
@@ -55,6 +56,15 @@ pub mod document {
         At, Change, Document, DocumentError, Expect, Listed, MOST, Operation, PastVersion, Written,
         change, delete, get, get_at, history, list, patch, put, put_many,
     };
+}
+
+/// State that is folded from a session's events, and typed events.
+pub mod aggregate {
+    pub use lanekeeper_postgres::aggregate::{
+        Aggregate, AggregateError, CommandError, Executed, Loaded, ReadError, TypedEvent, execute,
+        load, load_at, run, take_snapshots,
+    };
+    pub use lanekeeper_postgres::events;
 }
 
 /// Closing sessions, and reopening them; interrupting them, and cancelling messages; saying on which host they live.

@@ -11,6 +11,7 @@ mod agent;
 mod chat;
 pub mod descriptors;
 mod discord;
+mod embedded;
 mod environment;
 mod excerpt;
 mod exec;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Environment, Exec, PlatformRate, SettingsError, Stdout, Tmux, Webhook, agent, discord,
-    projection, redis_pubsub, redis_stream, slack, telegram,
+    embedded, projection, redis_pubsub, redis_stream, slack, telegram,
 };
 
 /// The adapters.
@@ -24,10 +24,12 @@ pub const KINDS: &[&str] = &[
     "webhook",
 ];
 
-/// What a subscription's `adapter` may name: the adapters, and what is fed inside the database.
+/// What a subscription's `adapter` may name: the adapters, what a program delivers that embeds Lanekeeper, and what is fed
+/// inside the database.
 pub const NAMES: &[&str] = &[
     "agent",
     "discord",
+    "embedded",
     "exec",
     "projection",
     "redis_pubsub",
@@ -57,6 +59,7 @@ pub(super) fn build_once(
         "telegram" => Arc::new(telegram::build(subscription, settings, environment)?),
         "tmux" => Arc::new(Tmux::build(settings, environment)?),
         "webhook" => Arc::new(Webhook::build(subscription, settings, environment)?),
+        embedded::KIND => return Err(SettingsError::Embedded),
         _ => return Err(unknown(kind)),
     })
 }
@@ -100,6 +103,7 @@ pub fn check(kind: &str, settings: &Value) -> Result<(), SettingsError> {
     match kind {
         "agent" => agent::check(settings),
         "discord" => discord::check(settings),
+        embedded::KIND => embedded::check(settings),
         "exec" => Exec::check(settings),
         projection::KIND => projection::check(settings),
         "redis_pubsub" => redis_pubsub::check(settings),
@@ -187,8 +191,9 @@ mod tests {
         }
         let tested: Vec<&str> = smallest_settings().map(|(kind, _)| kind).into();
         assert_eq!(KINDS, tested, "a new adapter belongs into this test");
-        let with_projection = NAMES.iter().filter(|name| **name != projection::KIND);
-        assert!(with_projection.eq(KINDS), "{NAMES:?}");
+        let others = [projection::KIND, embedded::KIND];
+        let adapters = NAMES.iter().filter(|name| !others.contains(name));
+        assert!(adapters.eq(KINDS), "{NAMES:?}");
     }
 
     #[test]
@@ -236,7 +241,19 @@ mod tests {
         assert_eq!(
             refusal("webhok", json!({})),
             "there is no adapter `webhok` (did you mean `webhook`?); \
-             known adapters: agent, discord, exec, projection, redis_pubsub, redis_stream, slack, stdout, telegram, tmux, webhook"
+             known adapters: agent, discord, embedded, exec, projection, redis_pubsub, redis_stream, slack, stdout, telegram, tmux, webhook"
+        );
+    }
+
+    #[test]
+    fn what_another_program_delivers_may_be_named_and_is_not_built_here() {
+        check(embedded::KIND, &json!({})).unwrap();
+        assert!(refusal(embedded::KIND, json!({"evnets": []})).contains("no setting `evnets`"));
+        let environment = Environment::with_variables(false, [("A", "b")]);
+        let refused = build(embedded::KIND, "steps", &json!({}), &environment).err();
+        assert!(
+            matches!(refused, Some(SettingsError::Embedded)),
+            "{refused:?}"
         );
     }
 

@@ -22,6 +22,10 @@ pub enum SettingsError {
         kind: String,
         known: &'static [&'static str],
     },
+    #[error(
+        "a program that embeds Lanekeeper delivers these events, and this worker is another one: they wait for that program"
+    )]
+    Embedded,
     #[error("the {adapter} adapter has no setting `{key}`{}; known settings: {}", did_you_mean(key, known), known.join(", "))]
     UnknownKey {
         adapter: &'static str,

@@ -62,7 +62,7 @@ pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchE
 
 /// What an apply leaves to do workers do within a second or two; here it would be done in the middle
 /// of what is measured, over all sessions that were loaded since.
-async fn finish_changes(client: &Client) -> Result<(), BenchError> {
+pub async fn finish_changes(client: &Client) -> Result<(), BenchError> {
     let deadline = Instant::now() + APPLY_LIMIT;
     loop {
         let turn = maintenance::finish_changes(client, 1000).await?;

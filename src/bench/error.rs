@@ -52,6 +52,12 @@ pub enum BenchError {
     Disordered(u64),
     #[error("the apply is not finished after {} s: some transaction of this server stays open", .0.as_secs())]
     ApplyUnfinished(Duration),
+    #[error(transparent)]
+    Aggregate(Box<lanekeeper_postgres::aggregate::AggregateError>),
+    #[error("a command failed: {0}")]
+    Command(String),
+    #[error("a state has {events} events in it instead of {expected}")]
+    Folded { events: i64, expected: i64 },
     #[error("a notification did not arrive within {} s", .0.as_secs())]
     NotNotified(Duration),
     #[error("cannot run a worker process")]

@@ -7,6 +7,7 @@
 //! happens in a database of its own (`scratch`), made anew for each run of a drain, never analysed by hand.
 //! A result is printed by whoever calls; nothing here writes to standard output.
 
+mod aggregates;
 mod backlog;
 mod bare;
 mod beside;
@@ -24,6 +25,7 @@ mod memory;
 mod options;
 mod paced;
 mod partitions;
+mod projections;
 mod replicas;
 mod report;
 pub mod results;
@@ -95,6 +97,12 @@ pub async fn run<E: From<BenchError>>(
                 emit(documents::measure(scratch, options, case).await?)?;
             }
         }
+        Workload::Aggregates => {
+            for line in aggregates::measure(scratch, options).await? {
+                emit(line)?;
+            }
+        }
+        Workload::Projections => emit(projections::measure(scratch, options).await?)?,
         Workload::Latency => {
             for line in latency::measure(scratch, options).await? {
                 emit(line)?;

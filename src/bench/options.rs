@@ -86,6 +86,10 @@ pub enum Workload {
     Enqueue,
     /// Documents with their events, against an UPDATE and an INSERT by hand
     Documents,
+    /// The state of an aggregate at any seq, and a command, with snapshots and without
+    Aggregates,
+    /// A read model that a function in SQL keeps, against calls of the function alone
+    Projections,
     /// From an enqueue to the start of its delivery by an idle worker
     Latency,
     /// The same under a steady load
@@ -105,12 +109,14 @@ pub enum Workload {
 }
 
 impl Workload {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Drain,
         Self::Sessions,
         Self::Backlog,
         Self::Enqueue,
         Self::Documents,
+        Self::Aggregates,
+        Self::Projections,
         Self::Latency,
         Self::Steady,
         Self::HeldSnapshot,

@@ -42,6 +42,13 @@ impl Scratch {
         })
     }
 
+    /// For somebody else.
+    pub fn database_for(&self, role: &str, password: &str) -> Database {
+        self.database().with(|driver| {
+            driver.user(role).password(password);
+        })
+    }
+
     /// For a process that is to work on it.
     pub fn url(&self) -> &str {
         &self.url

@@ -104,7 +104,7 @@ struct MeasureArgs {
     /// Sessions of the workload `sessions`, case by case
     #[arg(long, value_delimiter = ',', default_value = "20,1000,5000,20000,100000", value_name = "N,…", value_parser = clap::value_parser!(u32).range(1..))]
     session_counts: Vec<u32>,
-    /// Events that they hold together
+    /// Events that they hold together; of the workload `aggregates` in one session, of `projections` in 1,000
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     spread_events: usize,
     /// Events in all of the workload `backlog`, case by case

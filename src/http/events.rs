@@ -16,20 +16,22 @@ use lanekeeper_postgres::Database;
 use lanekeeper_postgres::append::Enqueued;
 use lanekeeper_postgres::appender::Appender;
 use lanekeeper_postgres::inspect::{self, FindError};
-use lanekeeper_postgres::log::{LineView, Reader};
+use lanekeeper_postgres::log::LineView;
 use lanekeeper_postgres::token::Scope;
 use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::serving::Serving;
 use lanekeeper_telemetry::span::{AppendSpan, is_well_formed};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use uuid::Uuid;
 
 mod prefer;
+mod range;
 mod sent;
 
+use self::range::Range;
 use self::sent::Sent;
 use super::access::{Access, Peer};
 use super::body::Item;
@@ -59,9 +61,6 @@ pub fn bound_waits(driver: &mut tokio_postgres::Config) {
 const EVENTS: &str = "/v1/streams/{stream}/sessions/{session}/events";
 /// The largest body of a request that is no append.
 const SMALL_BODY: usize = 64 * 1024;
-
-/// Events in one answer, unless asked for fewer.
-const PAGE: usize = 100;
 
 /// What the routes share.
 pub struct Desk {
@@ -404,14 +403,6 @@ pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     is_well_formed(&trace).then_some(trace)
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[schemars(rename = "LogRange")]
-#[serde(deny_unknown_fields)]
-struct Range {
-    from: Option<i64>,
-    limit: Option<usize>,
-}
-
 async fn read_events(
     State(desk): State<Arc<Desk>>,
     path: Result<Path<(String, String)>, PathRejection>,
@@ -429,12 +420,12 @@ async fn read_events(
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
     let reading = async {
         let session_id = inspect::find_session(&**client, &stream, &session).await?;
-        let mut reader = Reader::new(session_id, range.from.unwrap_or(1).max(1));
+        let mut reader = range.reader(session_id);
         let events = reader.page(&**client).await?;
         Ok::<_, FindError>(events)
     };
     let read = timeout(ANSWER_WITHIN, reading).await;
-    let mut events = match read {
+    let events = match read {
         Ok(Ok(events)) => events,
         Ok(Err(FindError::Store(error))) => return Err(Problem::of_statement(&error)),
         Ok(Err(missing)) => {
@@ -445,10 +436,9 @@ async fn read_events(
             return Err(Problem::away());
         }
     };
-    events.truncate(range.limit.unwrap_or(PAGE));
-    let from = range.from.unwrap_or(1);
+    let (events, next) = range.of(events);
     let page = Page {
-        next: events.last().map_or(from, |last| last.seq + 1),
+        next,
         events: events
             .iter()
             .map(|event| LineView::new(&stream, &session, event))
@@ -458,7 +448,7 @@ async fn read_events(
     Ok(json(StatusCode::OK, body))
 }
 
-/// Events of a session's log; `next` is the seq to go on from.
+/// Events of a session's log; `next` is the seq to go on from: the same as `from` at the end of the log.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "LogPage")]
 struct Page<'a> {

@@ -42,6 +42,7 @@ pub struct StreamSection {
     pub retry: RetrySection,
     pub pending: PendingSection,
     pub acknowledge: Option<FrameAcknowledge>,
+    pub keep_events: Option<bool>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -204,6 +205,7 @@ impl<'t> Reader<'t> {
                 "acknowledge",
                 value::choice(&FrameAcknowledge::ALL, FrameAcknowledge::as_str),
             ),
+            keep_events: section.take("keep_events", value::flag),
         };
         self.problems.extend(section.finish());
         stream

@@ -85,6 +85,7 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         critical: section.critical.clone().unwrap_or(before.critical),
         retry: retry(&section.retry, &before.retry),
         acknowledge: section.acknowledge.unwrap_or(before.acknowledge),
+        keep_events: section.keep_events.unwrap_or(before.keep_events),
         pending: pending(section.pending, before.pending),
     }
 }

@@ -10,6 +10,7 @@
 mod support;
 
 mod agents;
+mod aggregates;
 mod api;
 mod apply;
 mod bad_input;
@@ -43,6 +44,7 @@ mod readme;
 mod reference;
 mod registry;
 mod requirements;
+mod saga;
 mod secrets;
 mod sources;
 mod statements;

@@ -7,6 +7,8 @@
 -- may have appended to it before midnight and not committed), and no apply changes what a lane is to get. With p_archived,
 -- the day goes only where a file is on record with as many events as the day has, counted under the same lock; events are
 -- never changed, so equal counts mean equal events.
+-- Events of streams that keep theirs are copied first, up to 100,000 in a call, and count like the tails: the day goes when
+-- every snapshot sees them elsewhere.
 -- Only the drop itself locks the log. It waits for 200 ms at most, because producers queue behind it; the next round tries
 -- again. A day that something else depends on, such as a user's view, is kept with a warning.
 CREATE OR REPLACE FUNCTION lanekeeper.drop_event_partition(p_day date, p_archived boolean DEFAULT false) RETURNS text
@@ -16,6 +18,7 @@ DECLARE
     v_name   text := 'event_' || to_char(p_day, 'YYYYMMDD');
     v_xact   xid8;
     v_tails  bigint;
+    v_kept   bigint;
     v_events bigint;
 BEGIN
     IF p_day >= (clock_timestamp() AT TIME ZONE 'UTC')::date OR lanekeeper.day_is_needed(p_day) THEN
@@ -54,8 +57,9 @@ BEGIN
         )
         SELECT count(*) FROM tail
         $query$, v_name, p_day) INTO v_tails;
+    v_kept := lanekeeper.keep_events(p_day, 100000);
     SELECT d.xact INTO v_xact FROM lanekeeper.expiring_day AS d WHERE d.day = p_day;
-    IF v_xact IS NULL OR v_tails > 0 THEN
+    IF v_xact IS NULL OR v_tails > 0 OR v_kept > 0 THEN
         INSERT INTO lanekeeper.expiring_day AS d (day, xact) VALUES (p_day, pg_current_xact_id())
         ON CONFLICT (day) DO UPDATE SET xact = excluded.xact;
         RETURN 'busy';

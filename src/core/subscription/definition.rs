@@ -190,6 +190,9 @@ pub struct StreamDefinition {
     pub pending: PendingBound,
     /// Of frames that arrive for the stream.
     pub acknowledge: FrameAcknowledge,
+    /// Whether its events are kept when their day leaves the log.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep_events: bool,
 }
 
 impl Default for StreamDefinition {
@@ -206,6 +209,7 @@ impl Default for StreamDefinition {
             },
             pending: PendingBound::default(),
             acknowledge: FrameAcknowledge::default(),
+            keep_events: false,
         }
     }
 }

@@ -33,6 +33,7 @@ pub(super) async fn put_stream(
         retry,
         pending,
         acknowledge,
+        keep_events,
     } = &step.definition;
     let row = transaction
         .query_one(
@@ -48,6 +49,7 @@ pub(super) async fn put_stream(
                 &pending.max_pending.map(int),
                 &pending.on_full.as_str(),
                 &acknowledge.as_str(),
+                keep_events,
             ],
         )
         .await

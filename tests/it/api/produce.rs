@@ -68,6 +68,49 @@ async fn what_was_answered_is_committed_repeatable_and_delivered_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_read_by_type_and_by_time_and_a_reader_comes_to_its_end() {
+    let site = Site::open(&[]).await;
+    for event_type in ["a", "b", "a"] {
+        let event = format!(r#"{{"event_type":"{event_type}","payload":1}}"#);
+        assert_eq!(site.post("s", &event).await.status, 201);
+    }
+    let page = async |query: &str| {
+        let response = site.read("s", query).send().await.unwrap();
+        let text = response.text().await.unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let whole = page("").await;
+    let second = whole["events"][1]["created_at"].as_str().unwrap();
+    for (query, seqs, next) in [
+        ("types=a".to_owned(), vec![1, 3], 4),
+        ("types=c,b".to_owned(), vec![2], 4),
+        ("types=a&limit=1".to_owned(), vec![1], 2),
+        ("types=a&from=2".to_owned(), vec![3], 4),
+        ("types=c".to_owned(), vec![], 4),
+        ("from=4".to_owned(), vec![], 4),
+        (format!("since={second}"), vec![2, 3], 4),
+        (format!("until={second}"), vec![1], 4),
+        (format!("since={second}&types=b"), vec![2], 4),
+        ("since=2999-01-01T00:00:00Z".to_owned(), vec![], 1),
+    ] {
+        let page = page(&query).await;
+        let read: Vec<_> = page["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| &event["seq"])
+            .collect();
+        assert_eq!(read, seqs, "{query}");
+        assert_eq!(page["next"], next, "{query}");
+    }
+    for query in ["since=yesterday", "until=1", "type=a"] {
+        let refused = site.read("s", query).send().await.unwrap();
+        assert_eq!(refused.status(), 422, "{query}");
+    }
+    assert!(site.worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_taken_is_refused_with_its_reason_and_appends_nothing() {
     let site = Site::open(&[("LANEKEEPER_HTTP__MAX_BODY_BYTES", "2000000")]).await;
     let event = r#"{"event_type":"a","payload":1}"#;

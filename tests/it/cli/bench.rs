@@ -212,6 +212,31 @@ async fn documents_are_compared_with_what_is_written_by_hand() {
     }
 }
 
+#[tokio::test]
+async fn the_state_of_an_aggregate_is_measured_with_snapshots_and_without() {
+    let lines = bench(&["aggregates", "--spread-events=250", "--samples=3"]).await;
+    let cases: Vec<&str> = lines
+        .iter()
+        .map(|line| line["case"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        cases,
+        [
+            "state at any seq of 250",
+            "newest state of 250 events",
+            "a command and its event",
+            "newest state of 250 events without snapshots",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_read_model_that_a_worker_feeds_is_compared_with_calls_of_its_function() {
+    let lines = bench(&["projections", "--spread-events=120"]).await;
+    assert_eq!(lines.len(), 1);
+    assert_comparison(&lines[0], None);
+}
+
 /// Results as they are kept, in a file of this test.
 fn kept(name: &str, text: &str) -> std::path::PathBuf {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

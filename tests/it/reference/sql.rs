@@ -156,6 +156,15 @@ async fn the_page_of_the_sql_is_what_the_schema_has() {
         text.push_str(&function(&client, &name).await);
     }
     text.push_str(
+        "\n## Functions for aggregates\n\n[Aggregates](../aggregates.md#roles) has the grants that they need. The library calls them.\n",
+    );
+    let aggregates = granted_functions("docs/aggregates.md");
+    let own = aggregates.iter().filter(|name| *name != "enqueue_at");
+    assert_eq!(own.clone().count(), 3, "{aggregates:?}");
+    for name in own {
+        text.push_str(&function(&client, name).await);
+    }
+    text.push_str(
         "\n## Functions for operators\n\nThe commands `lane`, `session`, `subscription`, `dead` and `cancel` call them. They \
          need the role that owns the schema; `close_session`, `reopen_session`, `interrupt` and `cancel` only EXECUTE, which a \
          producer's role may be granted.\n",

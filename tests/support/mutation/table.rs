@@ -61,6 +61,29 @@ pub const ROWS: &[Row] = &[
         test: "engine::appending::a_stale_snapshot_is_a_serialization_failure_and_never_a_gap_or_a_duplicate",
     },
     Row {
+        name: "DayGoesBeforeItsCopies",
+        invariant: 1,
+        without: "a day goes when every snapshot sees what was kept of it",
+        change: Sql(
+            "drop_event_partition",
+            &[("OR v_tails > 0 OR v_kept > 0 THEN", "OR v_tails > 0 THEN")],
+        ),
+        test: "aggregates::kept::a_day_stays_until_every_snapshot_of_a_transaction_sees_the_copies",
+    },
+    Row {
+        name: "SnapshotOfAnotherFold",
+        invariant: 1,
+        without: "a fold begins with a snapshot of its own schema version",
+        change: Sql(
+            "find_snapshot",
+            &[(
+                "AND a.schema_version = find_snapshot.schema_version",
+                "AND find_snapshot.schema_version IS NOT NULL",
+            )],
+        ),
+        test: "aggregates::snapshots::a_changed_fold_finds_no_snapshot_of_the_one_before_and_both_run_side_by_side",
+    },
+    Row {
         name: "LaneLockNotTaken",
         invariant: 2,
         without: "a claim takes the locks of its lanes",
