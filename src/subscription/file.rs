@@ -42,6 +42,8 @@ pub struct StreamSection {
     pub retry: RetrySection,
     pub pending: PendingSection,
     pub acknowledge: Option<FrameAcknowledge>,
+    /// Empty: none.
+    pub terminal: Option<Vec<String>>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -204,7 +206,13 @@ impl<'t> Reader<'t> {
                 "acknowledge",
                 value::choice(&FrameAcknowledge::ALL, FrameAcknowledge::as_str),
             ),
+            terminal: section.take("terminal", value::terminal),
         };
+        if name == "lifecycle" && stream.terminal.is_some() {
+            section.refuse_whole(
+                "the engine appends to this stream and has nobody to refuse to: leave terminal away",
+            );
+        }
         self.problems.extend(section.finish());
         stream
     }

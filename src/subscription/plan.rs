@@ -86,6 +86,7 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         retry: retry(&section.retry, &before.retry),
         acknowledge: section.acknowledge.unwrap_or(before.acknowledge),
         pending: pending(section.pending, before.pending),
+        terminal: section.terminal.clone().unwrap_or(before.terminal),
     }
 }
 

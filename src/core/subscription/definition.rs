@@ -190,6 +190,9 @@ pub struct StreamDefinition {
     pub pending: PendingBound,
     /// Of frames that arrive for the stream.
     pub acknowledge: FrameAcknowledge,
+    /// Event types of which one is the last event of its session. Empty: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub terminal: Vec<String>,
 }
 
 impl Default for StreamDefinition {
@@ -206,6 +209,7 @@ impl Default for StreamDefinition {
             },
             pending: PendingBound::default(),
             acknowledge: FrameAcknowledge::default(),
+            terminal: Vec::new(),
         }
     }
 }
