@@ -67,9 +67,13 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, 
         time: options.seconds.map_or(TIME, Duration::from_secs_f64),
     };
     let mut pairs = Pairs::default();
-    let [mut alone, mut beside_drain, mut beside_replay, mut starting] = [(); 4].map(|()| Delays::new());
+    let [mut alone, mut beside_drain, mut beside_replay, mut starting] =
+        [(); 4].map(|()| Delays::new());
     for number in 1..=options.runs() {
-        progress(&format!("replay, {past}, run {number} of {}", options.runs()));
+        progress(&format!(
+            "replay, {past}, run {number} of {}",
+            options.runs()
+        ));
         let run = run(scratch, options, past, load).await?;
         pairs.push(run.replayed, run.drained);
         alone.extend(run.alone);
@@ -97,10 +101,22 @@ pub async fn measure(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, 
             pairs,
             Some(TARGET),
         )),
-        line("live, commit answered to delivery start, nothing beside it", alone, Targets::default()),
-        line("the same beside the plain drain", beside_drain, Targets::default()),
+        line(
+            "live, commit answered to delivery start, nothing beside it",
+            alone,
+            Targets::default(),
+        ),
+        line(
+            "the same beside the plain drain",
+            beside_drain,
+            Targets::default(),
+        ),
         line("the same beside the replay", beside_replay, targets),
-        line("the call that starts the replay", starting, Targets::default()),
+        line(
+            "the call that starts the replay",
+            starting,
+            Targets::default(),
+        ),
     ])
 }
 
@@ -202,7 +218,10 @@ impl Stage<'_> {
         let delays = self.journal.all().from_answer;
         beside.stop().await?;
         self.is_done(id).await?;
-        let rate = per_second(self.past.total(), ended_at.saturating_duration_since(answered_at));
+        let rate = per_second(
+            self.past.total(),
+            ended_at.saturating_duration_since(answered_at),
+        );
         Ok((rate, answered_at - called_at, delays))
     }
 

@@ -630,7 +630,10 @@ fn terminal_types_are_named_and_the_engines_own_stream_has_none() {
         ("[\"\"]".to_owned(), "an event type must not be empty"),
         ("\"done\"".to_owned(), "must be a list"),
         (format!("[{}]", many.join(",")), "at most 100"),
-        (format!("[\"{}\"]", "t".repeat(201)), "longer than 200 bytes"),
+        (
+            format!("[\"{}\"]", "t".repeat(201)),
+            "longer than 200 bytes",
+        ),
     ] {
         let found = problems(&format!("[stream.runs]\nterminal = {terminal}\n"));
         assert!(found.len() == 1 && found[0].contains(reason), "{found:?}");

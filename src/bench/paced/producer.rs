@@ -75,7 +75,10 @@ impl Schedule {
     /// Whether what is due at that instant is still to be done.
     fn has(&self, due_at: Instant) -> bool {
         let in_time = |until: Instant| due_at < until && Instant::now() < until;
-        let stopped = self.stopped.as_ref().is_some_and(|stopped| *stopped.borrow());
+        let stopped = self
+            .stopped
+            .as_ref()
+            .is_some_and(|stopped| *stopped.borrow());
         self.until.is_none_or(in_time) && !stopped
     }
 }

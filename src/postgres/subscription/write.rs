@@ -54,7 +54,9 @@ pub(super) async fn put_stream(
         )
         .await
         .map_err(StoreError::on(operation))?;
-    let stream_id: i32 = row.try_get("stream_id").map_err(StoreError::on(operation))?;
+    let stream_id: i32 = row
+        .try_get("stream_id")
+        .map_err(StoreError::on(operation))?;
     set_bounded(transaction, Some(stream_id)).await?;
     Ok(stream_id)
 }

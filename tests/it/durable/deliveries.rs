@@ -95,8 +95,7 @@ async fn closing_by_the_protocol_delivers_what_is_there_and_refuses_what_comes()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_event_closes_the_stream_and_its_producer_may_send_it_again() {
     let site = site().await;
-    let terminal =
-        "UPDATE lanekeeper.stream SET bounded = true, terminal = '{run_completed}' WHERE name = 'runs'";
+    let terminal = "UPDATE lanekeeper.stream SET bounded = true, terminal = '{run_completed}' WHERE name = 'runs'";
     site.plant.client.batch_execute(terminal).await.unwrap();
     create(&site, "runs/r1").await;
     append(&site, "runs/r1", "[1,2]").await;

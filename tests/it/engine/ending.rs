@@ -76,7 +76,8 @@ async fn a_terminal_event_is_the_last_of_its_session_whichever_way_it_is_appende
         let others = [
             ways[0].clone(),
             "SELECT seq FROM lanekeeper.enqueue('runs', '@', 'step', '1')".to_owned(),
-            "SELECT seq FROM lanekeeper.enqueue('runs', '@', 'step', '1', dedupe_key => 'late')".to_owned(),
+            "SELECT seq FROM lanekeeper.enqueue('runs', '@', 'step', '1', dedupe_key => 'late')"
+                .to_owned(),
             "SELECT seq FROM lanekeeper.enqueue_at('runs', '@', 4, 'run_failed', '1')".to_owned(),
             "SELECT seq FROM lanekeeper.interrupt('runs', '@', 'step', '1')".to_owned(),
             bulk(&[("other", "step"), ("@", "step")], ""),
@@ -84,23 +85,38 @@ async fn a_terminal_event_is_the_last_of_its_session_whichever_way_it_is_appende
         ];
         for other in others {
             let other = other.replace('@', &session);
-            assert_eq!(refusal(&bed.client, &other).await, "LK002", "{other} behind {way}");
+            assert_eq!(
+                refusal(&bed.client, &other).await,
+                "LK002",
+                "{other} behind {way}"
+            );
         }
     }
     // Its producer did not hear the answer.
     for (way, session) in [(&ways[1], "s1"), (&ways[6], "s6")] {
-        assert_eq!(bed.count(&way.replace('@', session)).await, 3, "{way} again");
+        assert_eq!(
+            bed.count(&way.replace('@', session)).await,
+            3,
+            "{way} again"
+        );
     }
     // The first event of a session that nobody knew.
     assert_eq!(bed.count(&ways[0].replace('@', "new")).await, 1);
-    assert_eq!(bed.count(&bulk(&[("bulk", "step"), ("bulk", "run_failed")], "")).await, 2);
+    assert_eq!(
+        bed.count(&bulk(&[("bulk", "step"), ("bulk", "run_failed")], ""))
+            .await,
+        2
+    );
     drained(&bed).await;
     worker.stop().await;
     let accepted = bed.accepted();
     for number in 0..ways.len() {
         assert_eq!(accepted[&format!("s{number}")], [1, 2, 3]);
     }
-    assert_eq!((&accepted["new"], &accepted["bulk"]), (&vec![1], &vec![1, 2]));
+    assert_eq!(
+        (&accepted["new"], &accepted["bulk"]),
+        (&vec![1], &vec![1, 2])
+    );
     let reasons = "SELECT count(*) FROM lanekeeper.session WHERE closed_at IS NOT NULL AND close_reason ~ '^ended by run_'";
     assert_eq!(bed.count(reasons).await, 9);
 }
@@ -110,26 +126,49 @@ async fn an_array_with_anything_behind_a_terminal_event_appends_nothing() {
     let bed = bed().await;
     for more in ["", r#","dedupe_key":"k-#""#] {
         for events in [
-            [("a", "step"), ("s1", "run_completed"), ("b", "step"), ("s1", "step")],
-            [("a", "step"), ("s1", "run_completed"), ("b", "step"), ("s1", "run_failed")],
+            [
+                ("a", "step"),
+                ("s1", "run_completed"),
+                ("b", "step"),
+                ("s1", "step"),
+            ],
+            [
+                ("a", "step"),
+                ("s1", "run_completed"),
+                ("b", "step"),
+                ("s1", "run_failed"),
+            ],
         ] {
-            let refused = bed.client.query(&bulk(&events, more), &[]).await.unwrap_err();
+            let refused = bed
+                .client
+                .query(&bulk(&events, more), &[])
+                .await
+                .unwrap_err();
             let said = refused.as_db_error().unwrap();
             assert_eq!(said.code().code(), "LK002", "{said}");
-            let names = said.message().contains("event 4 of the array is behind 'run_completed'");
+            let names = said
+                .message()
+                .contains("event 4 of the array is behind 'run_completed'");
             assert_eq!(names, more.is_empty(), "{said}");
             assert_eq!(bed.count(EVENTS).await, 0);
         }
     }
     // Every session of it may end.
-    let events = [("a", "step"), ("b", "run_failed"), ("a", "run_completed"), ("c", "step")];
+    let events = [
+        ("a", "step"),
+        ("b", "run_failed"),
+        ("a", "run_completed"),
+        ("c", "step"),
+    ];
     assert_eq!(bed.count(&bulk(&events, "")).await, 2);
-    let closed = "SELECT sum(closed_seq)::bigint FROM lanekeeper.session WHERE closed_at IS NOT NULL";
+    let closed =
+        "SELECT sum(closed_seq)::bigint FROM lanekeeper.session WHERE closed_at IS NOT NULL";
     assert_eq!(bed.count(closed).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_producers_that_end_a_session_the_second_is_refused_unless_the_first_is_rolled_back() {
+async fn of_two_producers_that_end_a_session_the_second_is_refused_unless_the_first_is_rolled_back()
+{
     let bed = bed().await;
     bed.enqueue("s1", "step").await;
     for commits in [false, true] {
@@ -139,7 +178,9 @@ async fn of_two_producers_that_end_a_session_the_second_is_refused_unless_the_fi
         let second = bed.db.connect().await;
         let refused = tokio::spawn(async move {
             let appended = second.query_one(END, &[]).await;
-            appended.map(|row| row.get::<_, i64>(0)).map_err(|error| error.code().unwrap().code().to_owned())
+            appended
+                .map(|row| row.get::<_, i64>(0))
+                .map_err(|error| error.code().unwrap().code().to_owned())
         });
         waiting(&bed, 1).await;
         if commits {
@@ -148,7 +189,11 @@ async fn of_two_producers_that_end_a_session_the_second_is_refused_unless_the_fi
         } else {
             open.rollback().await.unwrap();
             assert_eq!(refused.await.unwrap(), Ok(2));
-            assert!(closing::reopen_session(&bed.client, "runs", "s1").await.unwrap());
+            assert!(
+                closing::reopen_session(&bed.client, "runs", "s1")
+                    .await
+                    .unwrap()
+            );
         }
     }
     assert_eq!(bed.count(EVENTS).await, 3, "a reopened session ends again");
@@ -179,14 +224,25 @@ async fn a_snapshot_from_before_the_end_appends_nothing_behind_it() {
     bed.enqueue("s1", "step").await;
     for isolation in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         let mut producer = bed.db.connect().await;
-        let open = producer.build_transaction().isolation_level(isolation).start().await.unwrap();
-        open.query("SELECT count(*) FROM lanekeeper.stream", &[]).await.unwrap();
+        let open = producer
+            .build_transaction()
+            .isolation_level(isolation)
+            .start()
+            .await
+            .unwrap();
+        open.query("SELECT count(*) FROM lanekeeper.stream", &[])
+            .await
+            .unwrap();
         let end = bed.client.query(END, &[]).await;
         assert!(end.is_ok(), "{end:?}");
         let refused = open.query(STEP, &[]).await.unwrap_err();
         assert_eq!(refused.code().unwrap().code(), "40001");
         drop(open);
-        assert!(closing::reopen_session(&bed.client, "runs", "s1").await.unwrap());
+        assert!(
+            closing::reopen_session(&bed.client, "runs", "s1")
+                .await
+                .unwrap()
+        );
     }
 }
 
@@ -197,7 +253,11 @@ async fn a_stream_that_names_no_terminal_types_knows_none() {
         enqueue(&bed.client, "s1", "run_completed").await;
     }
     ends(&bed.client).await;
-    assert_eq!(bed.count(STEP).await, 3, "what was there before ends nothing");
+    assert_eq!(
+        bed.count(STEP).await,
+        3,
+        "what was there before ends nothing"
+    );
     assert_eq!(bed.count(END).await, 4);
     assert_eq!(refusal(&bed.client, END).await, "LK002");
 }
@@ -219,7 +279,9 @@ async fn however_many_sessions_drain_a_round_looks_at_some_and_rounds_come_to_al
         let finished = finish().await;
         assert!(finished.drained + finished.unfinished <= 200);
         drained.insert(finished.drained);
-        bed.count("SELECT count(*) FROM lanekeeper.session WHERE draining").await == 0
+        bed.count("SELECT count(*) FROM lanekeeper.session WHERE draining")
+            .await
+            == 0
     })
     .await;
     assert_eq!(drained.last(), Some(&200));
@@ -229,7 +291,8 @@ async fn however_many_sessions_drain_a_round_looks_at_some_and_rounds_come_to_al
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_there_when_a_run_ends_is_delivered_first() {
     let bed = bed().await;
-    bed.fake.script("s1", 2, [Verdict::retry("down"), Verdict::retry("down")]);
+    bed.fake
+        .script("s1", 2, [Verdict::retry("down"), Verdict::retry("down")]);
     bed.enqueue_bulk(1, 3).await;
     assert_eq!(bed.count(END).await, 4);
     let worker = bed.worker().await;

@@ -158,8 +158,7 @@ async fn the_end_of_a_closed_session_is_said_once_and_a_browser_that_comes_back_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_gets_the_terminal_event_of_a_run_and_then_its_end() {
     let site = Site::open(&[]).await;
-    let terminal =
-        "UPDATE lanekeeper.stream SET bounded = true, terminal = '{run_completed}' WHERE name = 'runs'";
+    let terminal = "UPDATE lanekeeper.stream SET bounded = true, terminal = '{run_completed}' WHERE name = 'runs'";
     site.plant.client.batch_execute(terminal).await.unwrap();
     append(&site, "r1", "step", 2).await;
     let mut follower = Follower::open(live(&site, "r1", "")).await;

@@ -99,7 +99,8 @@ impl Runner<'_> {
         if is_whole {
             self.progress.replay_to(to_seq);
         }
-        self.settle_replayed(is_whole && is_last, has_requeued).await
+        self.settle_replayed(is_whole && is_last, has_requeued)
+            .await
     }
 
     async fn settle_replayed(&mut self, is_over: bool, has_requeued: bool) -> Ending {

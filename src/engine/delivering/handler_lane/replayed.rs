@@ -63,7 +63,9 @@ impl Session<'_> {
             }
         }
         progress.replay_to(to_seq);
-        let stop = self.settle_replayed(lane, progress, (is_last, has_requeued)).await?;
+        let stop = self
+            .settle_replayed(lane, progress, (is_last, has_requeued))
+            .await?;
         // Other lanes go first, and then the next range.
         Ok(stop.or_else(|| (!is_last).then(Stop::yields)))
     }
