@@ -59,8 +59,11 @@ CREATE TABLE lanekeeper.stream (
     -- session's, so that it need not look for missing lanes at every event.
     lanes_version     bigint NOT NULL DEFAULT 0,
     max_payload_bytes int NOT NULL DEFAULT 1048576,
-    -- Some subscription in force refuses appends to full sessions: an append looks at its lanes. Kept by `apply`.
+    -- Appends have more to look at than the log: some subscription in force refuses what full sessions have no room for, or
+    -- the stream has terminal event types. Kept by `apply`.
     bounded           boolean NOT NULL DEFAULT false,
+    -- Event types of which one is the last event of its session: see functions/session/end_session.sql. NULL: none.
+    terminal          text[],
     -- Event types that subscriptions without a list of their own receive. NULL: all.
     fan_out           text[],
     -- Event types that are never coalesced. NULL: all.
@@ -89,7 +92,8 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT exhaustion_is_known CHECK (on_exhausted IN ('dead_letter', 'park', 'drop')),
     CONSTRAINT bound_is_positive CHECK (max_pending > 0),
     CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest')),
-    CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled'))
+    CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled')),
+    CONSTRAINT terminal_is_bounded CHECK (terminal IS NULL OR bounded AND cardinality(terminal) BETWEEN 1 AND 100)
 );
 
 -- The presets of the five seed streams, and of the lifecycle feed: what happens to destinations, subscriptions and

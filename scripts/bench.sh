@@ -19,7 +19,7 @@ LANEKEEPER_CONFIG=/dev/null
 export LANEKEEPER_CONFIG
 
 for workload in ${WORKLOADS:-drain sessions backlog enqueue documents aggregates projections latency steady \
-    held-snapshot blocked-backlog resting partitions replicas memory}; do
+    held-snapshot blocked-backlog resting partitions replicas replay memory}; do
     # Under its name only when it is whole.
     "$program" dev --ephemeral --no-migrate -- \
         "$program" bench "$workload" ${RUNS:+--runs "$RUNS"} --output json >"$out/$workload.partial"

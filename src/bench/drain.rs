@@ -214,25 +214,13 @@ impl Running {
         backlog::check_drained(&self.watcher, accepted, self.delivered).await
     }
 
-    /// Waits until the worker walks so many routes; returns when that was not yet so.
     async fn walks(&self, routes: usize) -> Result<Instant, BenchError> {
-        let mut before = Instant::now();
-        let deadline = before + KNOWS_WITHIN;
-        loop {
-            let looked_at = Instant::now();
-            if self.worker.routes() == routes {
-                return Ok(before);
-            }
-            before = looked_at;
-            if looked_at > deadline {
-                return Err(BenchError::Stalled {
-                    delivered: self.sink.accepted(),
-                    expected: self.delivered as u64,
-                    silent: KNOWS_WITHIN,
-                });
-            }
-            sleep(LOOK_EVERY).await;
-        }
+        let known = walks(&self.worker, routes).await;
+        known.ok_or_else(|| BenchError::Stalled {
+            delivered: self.sink.accepted(),
+            expected: self.delivered as u64,
+            silent: KNOWS_WITHIN,
+        })
     }
 
     /// Waits until all is delivered and the last settlement was answered; returns when that was seen.
@@ -242,6 +230,23 @@ impl Running {
             sleep(LOOK_EVERY).await;
         }
         Ok(Instant::now())
+    }
+}
+
+/// Waits until the worker scans so many routes; returns when that was not yet so. `None`: it did not come to that.
+pub(super) async fn walks(worker: &Worker, routes: usize) -> Option<Instant> {
+    let mut before = Instant::now();
+    let deadline = before + KNOWS_WITHIN;
+    loop {
+        let looked_at = Instant::now();
+        if worker.routes() == routes {
+            return Some(before);
+        }
+        if looked_at > deadline {
+            return None;
+        }
+        before = looked_at;
+        sleep(LOOK_EVERY).await;
     }
 }
 

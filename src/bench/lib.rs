@@ -3,7 +3,8 @@
 //!
 //! What is compared: draining with a row queue that keeps no order at all (`row_queue`), appending
 //! with the bare INSERT of the same columns (`bare`), waking with a bare NOTIFY, and whatever is to make
-//! no difference with the same without it (`beside`, `partitions`, `held_snapshot`, `replicas`). Everything
+//! no difference with the same without it (`beside`, `partitions`, `held_snapshot`, `replicas`); a second delivery with
+//! the first (`replay`). Everything
 //! happens in a database of its own (`scratch`), made anew for each run of a drain, never analysed by hand.
 //! A result is printed by whoever calls; nothing here writes to standard output.
 
@@ -26,6 +27,7 @@ mod options;
 mod paced;
 mod partitions;
 mod projections;
+mod replay;
 mod replicas;
 mod report;
 pub mod results;
@@ -127,6 +129,11 @@ pub async fn run<E: From<BenchError>>(
         }
         Workload::Replicas => {
             for line in replicas::measure(scratch, options).await? {
+                emit(line)?;
+            }
+        }
+        Workload::Replay => {
+            for line in replay::measure(scratch, options).await? {
                 emit(line)?;
             }
         }

@@ -27,6 +27,9 @@ pub struct Options {
     pub rate: Option<f64>,
     /// Sessions of the steady loads.
     pub paced_sessions: usize,
+    /// Past events that are replayed, and sessions that are replayed at once.
+    pub replayed: usize,
+    pub replay_concurrency: i32,
     /// Sessions of each producer beside busy workers.
     pub busy_sessions: usize,
     /// Worker processes, case by case.
@@ -104,12 +107,14 @@ pub enum Workload {
     Partitions,
     /// A drain by several worker processes, against one
     Replicas,
+    /// A replay of past events beside live traffic, against their first delivery beside the same traffic
+    Replay,
     /// The most memory that a worker process takes while it drains
     Memory,
 }
 
 impl Workload {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Drain,
         Self::Sessions,
         Self::Backlog,
@@ -124,6 +129,7 @@ impl Workload {
         Self::Resting,
         Self::Partitions,
         Self::Replicas,
+        Self::Replay,
         Self::Memory,
     ];
 }
@@ -151,6 +157,8 @@ pub(super) mod tests {
             rate: Some(10.0),
             paced_sessions: 2,
             busy_sessions: 2,
+            replayed: 4,
+            replay_concurrency: 2,
             replicas: vec![1],
             session_counts: vec![1],
             spread_events: 2,

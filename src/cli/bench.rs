@@ -9,6 +9,7 @@ use lanekeeper_config::Config;
 use lanekeeper_engine::WorkerSettings;
 use lanekeeper_limit::BreakerSettings;
 use lanekeeper_postgres::connect;
+use lanekeeper_postgres::replay::Pace;
 use lanekeeper_telemetry::{Telemetry, Tracing};
 
 use super::output::{self, Output, OutputArgs};
@@ -25,6 +26,7 @@ worker's settings are the configured ones. All workloads together take more than
 Examples:
   lanekeeper dev --ephemeral -- lanekeeper bench
   lanekeeper bench drain --sessions 1000 --events 100 --runs 5 --output json
+  lanekeeper bench replay --replayed 1000000
   lanekeeper bench held-snapshot --seconds 1800 --output json >snapshot.json
   lanekeeper bench table snapshot.json"
 )]
@@ -63,13 +65,14 @@ struct MeasureArgs {
     /// Lanes that the subscription delivers at once
     #[arg(long, default_value_t = 2048, value_name = "N")]
     concurrency: u32,
-    /// Seconds of each run of enqueue, documents and partitions [default: 2], steady [20], held-snapshot [100]
+    /// Seconds of each run of enqueue, documents and partitions [default: 2], steady [20], held-snapshot [100]; of the live
+    /// traffic alone of replay [10]
     #[arg(long, value_name = "S", value_parser = positive)]
     seconds: Option<f64>,
-    /// Events per second of steady [default: 1000] and held-snapshot [2000]
+    /// Live events per second of steady and replay [default: 1000], and of held-snapshot [2000]
     #[arg(long, value_name = "N", value_parser = positive)]
     rate: Option<f64>,
-    /// Sessions of steady and held-snapshot; the latter has 50 hot ones besides
+    /// Live sessions of steady, replay and held-snapshot; the latter has 50 hot ones besides
     #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     paced_sessions: u32,
     /// Events of the latency measurement
@@ -95,6 +98,12 @@ struct MeasureArgs {
     /// Events that each of them holds
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     events_per_day: u32,
+    /// Past events that are replayed, 200 of each session; --sessions and --events give another shape
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    replayed: u32,
+    /// Sessions that are replayed at once
+    #[arg(long, default_value_t = Pace::CONCURRENCY, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=i64::from(Pace::MOST)))]
+    replay_concurrency: i32,
     /// Sessions of each producer beside ten busy workers
     #[arg(long, default_value_t = 2500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     busy_sessions: u32,
@@ -155,6 +164,8 @@ impl MeasureArgs {
             rate: self.rate,
             paced_sessions: self.paced_sessions as usize,
             busy_sessions: self.busy_sessions as usize,
+            replayed: self.replayed as usize,
+            replay_concurrency: self.replay_concurrency,
             replicas: self.replicas.iter().copied().map(usize::from).collect(),
             session_counts: sizes(&self.session_counts),
             spread_events: self.spread_events,

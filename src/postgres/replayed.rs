@@ -9,7 +9,6 @@ use super::StoreError;
 use super::fetch::FetchedEvent;
 
 pub const NEXT: &str = include_str!("sql/next_replayed.sql");
-pub const EVENTS: &str = include_str!("sql/replayed_events.sql");
 
 /// What a lane that is replayed does next.
 #[derive(Clone, Debug)]
@@ -36,6 +35,8 @@ pub struct Chunk {
     pub to_seq: i64,
     /// The lane is at its end then.
     pub is_last: bool,
+    /// The lane has requeued dead letters, which come behind the replay. Nobody changes that while the lane is held.
+    pub has_requeued: bool,
 }
 
 /// The next events of a lane that this worker holds: at most `most`, with payloads of up to `inline_bytes`.
@@ -48,11 +49,21 @@ pub async fn next(
     most: i32,
     inline_bytes: i32,
 ) -> Result<Next, StoreError> {
-    let reading = StoreError::on("reading what is replayed");
-    let range = client
-        .query_typed_one(NEXT, &[(&lane_id, Type::INT8), (&most, Type::INT4)])
+    let rows = client
+        .query_typed(
+            NEXT,
+            &[
+                (&lane_id, Type::INT8),
+                (&most, Type::INT4),
+                (&session_id, Type::INT8),
+                (&inline_bytes, Type::INT4),
+            ],
+        )
         .await
-        .map_err(reading)?;
+        .map_err(StoreError::on("reading what is replayed"))?;
+    let Some(range) = rows.first() else {
+        return Ok(Next::Nothing);
+    };
     let Some(replay_id) = range.get::<_, Option<i64>>("replay_id") else {
         return Ok(Next::Nothing);
     };
@@ -67,26 +78,9 @@ pub async fn next(
     if !wait.is_zero() {
         return Ok(Next::Wait(wait));
     }
-    let subscription_id: i32 = range.get("subscription_id");
-    let from_day: jiff::civil::Date = range.get("from_day");
-    let rows = client
-        .query_typed(
-            EVENTS,
-            &[
-                (&lane_id, Type::INT8),
-                (&subscription_id, Type::INT4),
-                (&session_id, Type::INT8),
-                (&replayed_to, Type::INT8),
-                (&to_seq, Type::INT8),
-                (&from_day, Type::DATE),
-                (&most, Type::INT4),
-                (&inline_bytes, Type::INT4),
-            ],
-        )
-        .await
-        .map_err(StoreError::on("reading what is replayed"))?;
-    let is_full = i32::try_from(rows.len()).is_ok_and(|read| read >= most);
-    let events: Vec<FetchedEvent> = rows.iter().map(event).collect();
+    let is_event = |row: &&Row| row.get::<_, Option<i64>>("seq").is_some();
+    let events: Vec<FetchedEvent> = rows.iter().filter(is_event).map(event).collect();
+    let is_full = i32::try_from(events.len()).is_ok_and(|read| read >= most);
     let (to_seq, is_last) = match events.last() {
         Some(last) if is_full && last.seq < to_seq => (last.seq, false),
         _ => (to_seq, range.get("is_last")),
@@ -97,6 +91,7 @@ pub async fn next(
         events,
         to_seq,
         is_last,
+        has_requeued: range.get("has_requeued"),
     }))
 }
 

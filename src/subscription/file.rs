@@ -43,6 +43,8 @@ pub struct StreamSection {
     pub pending: PendingSection,
     pub acknowledge: Option<FrameAcknowledge>,
     pub keep_events: Option<bool>,
+    /// Empty: none.
+    pub terminal: Option<Vec<String>>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -206,7 +208,13 @@ impl<'t> Reader<'t> {
                 value::choice(&FrameAcknowledge::ALL, FrameAcknowledge::as_str),
             ),
             keep_events: section.take("keep_events", value::flag),
+            terminal: section.take("terminal", value::terminal),
         };
+        if name == "lifecycle" && stream.terminal.is_some() {
+            section.refuse_whole(
+                "the engine appends to this stream and has nobody to refuse to: leave terminal away",
+            );
+        }
         self.problems.extend(section.finish());
         stream
     }

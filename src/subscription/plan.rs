@@ -87,6 +87,7 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         acknowledge: section.acknowledge.unwrap_or(before.acknowledge),
         keep_events: section.keep_events.unwrap_or(before.keep_events),
         pending: pending(section.pending, before.pending),
+        terminal: section.terminal.clone().unwrap_or(before.terminal),
     }
 }
 

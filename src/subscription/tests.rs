@@ -613,3 +613,31 @@ fn a_subscription_is_host_bound_from_its_first_lane_to_its_last() {
     let wrong = problems(&format!("{AUDIT}host_bound = \"yes\""));
     assert!(wrong[0].contains("host_bound"), "{wrong:?}");
 }
+
+#[test]
+fn terminal_types_are_named_and_the_engines_own_stream_has_none() {
+    let read = file("[stream.runs]\nterminal = [\"run_completed\", \"run_failed\"]\n");
+    let types = read.streams[0].terminal.clone().unwrap();
+    assert_eq!(types, ["run_completed", "run_failed"]);
+    assert_eq!(
+        file("[stream.runs]\nterminal = []\n").streams[0].terminal,
+        Some(vec![])
+    );
+    assert_eq!(file("[stream.runs]\n").streams[0].terminal, None);
+    let many: Vec<String> = (0..101).map(|n| format!("\"t{n}\"")).collect();
+    for (terminal, reason) in [
+        ("[\"*\"]".to_owned(), "must name event types"),
+        ("[\"\"]".to_owned(), "an event type must not be empty"),
+        ("\"done\"".to_owned(), "must be a list"),
+        (format!("[{}]", many.join(",")), "at most 100"),
+        (
+            format!("[\"{}\"]", "t".repeat(201)),
+            "longer than 200 bytes",
+        ),
+    ] {
+        let found = problems(&format!("[stream.runs]\nterminal = {terminal}\n"));
+        assert!(found.len() == 1 && found[0].contains(reason), "{found:?}");
+    }
+    let feed = problems("[stream.lifecycle]\nterminal = [\"done\"]\n");
+    assert!(feed[0].contains("nobody to refuse to"), "{feed:?}");
+}

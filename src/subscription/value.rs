@@ -9,6 +9,8 @@ use toml::de::DeValue;
 
 /// Waits of a schedule; more would not be told apart by anyone.
 const LONGEST_SCHEDULE: usize = 100;
+/// Event types that end a session: an append compares its own with each.
+const MOST_TERMINAL: usize = 100;
 
 pub(super) fn text(value: &DeValue<'_>) -> Result<String, String> {
     match value {
@@ -84,6 +86,30 @@ pub(super) fn schedule(value: &DeValue<'_>) -> Result<Vec<Duration>, String> {
 
 /// A list of event types, or `["*"]` for all.
 pub(super) fn events(value: &DeValue<'_>) -> Result<Events, String> {
+    let types = event_types(value)?;
+    match types.as_slice() {
+        [] => Err("must not be empty: [\"*\"] stands for every event".to_owned()),
+        [all] if all == "*" => Ok(Events::All),
+        _ if types.iter().any(|event_type| event_type == "*") => {
+            Err("\"*\" already stands for every event and must stand alone".to_owned())
+        }
+        _ => Ok(Events::Only(types)),
+    }
+}
+
+/// The event types that end a session; an empty list: none.
+pub(super) fn terminal(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let types = event_types(value)?;
+    if types.iter().any(|event_type| event_type == "*") {
+        return Err("must name event types: with \"*\" a session would have one event".to_owned());
+    }
+    if types.len() > MOST_TERMINAL {
+        return Err(format!("must have at most {MOST_TERMINAL} event types"));
+    }
+    Ok(types)
+}
+
+fn event_types(value: &DeValue<'_>) -> Result<Vec<String>, String> {
     let entries = value
         .as_array()
         .ok_or("must be a list, such as [\"agent_stop\"]")?;
@@ -92,16 +118,9 @@ pub(super) fn events(value: &DeValue<'_>) -> Result<Events, String> {
         .map(|entry| text(entry.get_ref()))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|reason| format!("an event type {reason}"))?;
-    match types.as_slice() {
-        [] => Err("must not be empty: [\"*\"] stands for every event".to_owned()),
-        [all] if all == "*" => Ok(Events::All),
-        _ if types.iter().any(|event_type| event_type == "*") => {
-            Err("\"*\" already stands for every event and must stand alone".to_owned())
-        }
-        _ => match types.iter().find(|event_type| event_type.len() > 200) {
-            Some(long) => Err(format!("the event type {long:?} is longer than 200 bytes")),
-            None => Ok(Events::Only(types)),
-        },
+    match types.iter().find(|event_type| event_type.len() > 200) {
+        Some(long) => Err(format!("the event type {long:?} is longer than 200 bytes")),
+        None => Ok(types),
     }
 }
 

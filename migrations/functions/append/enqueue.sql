@@ -19,6 +19,10 @@
 -- sessions' ids come out of the first statement as negative numbers, so that other streams pay for no statement and no
 -- branch. refuse_full() counts under the append lock, so appends at the same time never pass the bound together.
 --
+-- Terminal events: a stream with terminal types is bounded too, and the negative number is odd for an event of such a type.
+-- end_session() closes the session before the event is inserted, in the same transaction and under the append lock: so it is
+-- the last one, and the only one.
+--
 -- Ready entries (I13): under the append lock, one is inserted for each lane that nothing else would make look at the
 -- event.
 -- - The cursor is at the previous event: the lane is idle and gets one.
@@ -68,6 +72,8 @@ DECLARE
     v_closed        boolean;
     -- Some subscription may refuse the event because the session is full.
     v_bounded       boolean;
+    -- It is the last event of its session.
+    v_ends          boolean;
     -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
     v_payload       text := enqueue.payload::text;
     v_size          int := octet_length(v_payload);
@@ -93,7 +99,9 @@ BEGIN
     -- old as this one, lanes that it got meanwhile are read below, and so is a close.
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
-    SELECT CASE WHEN t.bounded THEN -s.session_id ELSE s.session_id END, enqueue.message_id,
+    SELECT CASE WHEN t.bounded THEN -2 * s.session_id - coalesce((enqueue.event_type = ANY (t.terminal))::int, 0)
+                ELSE s.session_id END,
+           enqueue.message_id,
            CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) IS NOT NULL THEN clock_timestamp() END,
            (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid,
            CASE WHEN t.followed THEN t.stream_id END
@@ -108,7 +116,8 @@ BEGIN
     IF (v_session_id > 0 AND octet_length(enqueue.event_type) <= 200 AND enqueue.event_type <> ''
         AND enqueue.priority = 0 AND enqueue.headers = '{}') IS NOT TRUE THEN
         IF v_session_id < 0 THEN
-            v_session_id := -v_session_id;
+            v_ends := v_session_id % 2 <> 0;
+            v_session_id := v_session_id / -2;
             v_bounded := true;
             -- As if the session's row had been written meanwhile: what seldom happens is looked at below.
             v_session_ctid := NULL;
@@ -125,7 +134,8 @@ BEGIN
             SELECT o.session_id, o.locked_at INTO v_session_id, v_now
             FROM lanekeeper.open_session(enqueue.stream, enqueue.session) AS o;
             v_today := (v_now AT TIME ZONE 'UTC')::date;
-            SELECT t.stream_id INTO v_followed FROM lanekeeper.stream AS t WHERE t.name = enqueue.stream AND t.followed;
+            SELECT CASE WHEN t.followed THEN t.stream_id END, enqueue.event_type = ANY (t.terminal) INTO v_followed, v_ends
+            FROM lanekeeper.stream AS t WHERE t.name = enqueue.stream;
         END IF;
     END IF;
 
@@ -188,6 +198,9 @@ BEGIN
         END IF;
         IF v_bounded AND seq > 1 THEN
             PERFORM lanekeeper.refuse_full(v_session_id, seq - 1, enqueue.event_type);
+        END IF;
+        IF v_ends THEN
+            PERFORM lanekeeper.end_session(v_session_id, seq, enqueue.event_type);
         END IF;
         IF v_other_day THEN
             v_day := greatest(v_day, v_today);

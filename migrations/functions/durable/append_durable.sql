@@ -31,6 +31,8 @@ DECLARE
     v_session_id bigint;
     v_stream     record;
     v_is_row     boolean;
+    -- The stream of Lanekeeper has terminal event types: what is appended may close the session.
+    v_may_end    boolean;
 BEGIN
     -- A request that only closes appends nothing that would be refused.
     IF EXISTS (SELECT FROM lanekeeper.stream AS t
@@ -48,7 +50,9 @@ BEGIN
         outcome := 'missing';
         RETURN;
     END IF;
-    SELECT s.closed_at IS NOT NULL INTO closed FROM lanekeeper.session AS s WHERE s.session_id = v_session_id;
+    SELECT s.closed_at IS NOT NULL, t.terminal IS NOT NULL INTO closed, v_may_end
+    FROM lanekeeper.session AS s JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
+    WHERE s.session_id = v_session_id;
     SELECT n.seq INTO newest
     FROM lanekeeper.newest_event(v_session_id, (clock_timestamp() AT TIME ZONE 'UTC')::date) AS n;
     SELECT p.epoch, p.seq INTO epoch, seq
@@ -85,6 +89,9 @@ BEGIN
 
     IF p_events IS NOT NULL THEN
         SELECT coalesce(max(e.seq), newest) INTO newest FROM lanekeeper.enqueue_many(p_stream, p_events) AS e;
+        -- As if the request had asked for it, so that its retry is no conflict.
+        p_close := p_close OR v_may_end AND EXISTS (
+            SELECT FROM lanekeeper.session AS s WHERE s.session_id = v_session_id AND s.closed_at IS NOT NULL);
     END IF;
     IF p_producer_id IS NOT NULL THEN
         IF epoch IS NULL THEN

@@ -69,6 +69,10 @@ BEGIN
         closed_here = excluded.closed_here, closed_by = NULL, closed_epoch = NULL, closed_seq = NULL, deleted_at = NULL;
     IF p_events IS NOT NULL THEN
         SELECT coalesce(max(e.seq), newest) INTO newest FROM lanekeeper.enqueue_many(p_stream, p_events) AS e;
+        -- A terminal event closes it.
+        SELECT s.closed_at IS NOT NULL INTO closed FROM lanekeeper.session AS s WHERE s.session_id = v_session_id;
+        UPDATE lanekeeper.durable_stream AS d SET closed_here = true
+        WHERE d.session_id = v_session_id AND closed AND NOT d.closed_here;
     END IF;
     IF p_closed THEN
         PERFORM lanekeeper.close_session(p_stream, p_session, NULL, true);

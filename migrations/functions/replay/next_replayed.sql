@@ -1,15 +1,16 @@
 -- The next range of a lane that is replayed: what is behind replayed_to, up to `to_seq`, from `wait_ms` on. to_seq is NULL
 -- where the replay was paused or is ending: the holder settles that then, and the lane is let go of. No replay_id:
--- the lane is not replayed any more. The caller holds the lane.
+-- the lane is not replayed any more. has_requeued: the lane has requeued dead letters, which come behind its replay. The
+-- caller holds the lane.
 --
 -- At a rate, a range is granted to the lane: up to p_most events, and no more than a tenth of a second's. The replay's next
 -- grant begins when this one's time is over, whichever lane and worker asks. The grant is on record before anything of it is
 -- delivered, so whatever fails, no more is delivered than the rate allows but for repeats of the same events.
--- Index: replay_of_lane, replay's and event's primary keys. Rows: one; p_most events.
+-- Index: replay_of_lane, dead_requeued, replay's and event's primary keys. Rows: one; p_most events.
 CREATE OR REPLACE FUNCTION lanekeeper.next_replayed(
     IN p_lane_id bigint, IN p_most int,
     OUT replay_id bigint, OUT subscription_id int, OUT replayed_to bigint, OUT from_day date, OUT to_seq bigint,
-    OUT is_last boolean, OUT wait_ms bigint
+    OUT is_last boolean, OUT wait_ms bigint, OUT has_requeued boolean
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -20,7 +21,8 @@ DECLARE
     v_end  record;
 BEGIN
     SELECT r.replay_id, r.replayed_to, r.from_day, r.to_seq, r.granted_to, r.granted_at, y.interval_us,
-           y.paused_at IS NULL AND y.ending IS NULL AS runs, l.session_id, y.subscription_id, s.events
+           y.paused_at IS NULL AND y.ending IS NULL AS runs, l.session_id, y.subscription_id, s.events,
+           EXISTS (SELECT FROM lanekeeper.dead AS d WHERE d.lane_id = p_lane_id AND d.after_seq IS NOT NULL) AS requeued
     INTO v_lane
     FROM lanekeeper.replay_lane AS r
     JOIN lanekeeper.replay AS y ON y.replay_id = r.replay_id
@@ -34,6 +36,7 @@ BEGIN
     subscription_id := v_lane.subscription_id;
     replayed_to := v_lane.replayed_to;
     from_day := v_lane.from_day;
+    has_requeued := v_lane.requeued;
     wait_ms := 0;
     IF NOT v_lane.runs THEN
         RETURN;

@@ -11,9 +11,10 @@
 -- for its holder's.
 --
 -- A lane whose progress somebody else keeps locked, such as an operator's open transaction, waits for the next call. Over
--- all sessions one process is at it at a time; it also forgets what was finished a minute ago.
+-- all sessions one process is at it at a time; it also forgets what was finished a minute ago. It looks at 200 draining
+-- sessions, from a random one on: there may be many, as where runs end while their destination is away.
 -- Index: closing_lane_by_session, closing_lane_unfinished, closing_lane_by_age, session_draining, and those of expire_lane()
--- and lane_head(). Rows: those of the lanes concerned.
+-- and lane_head(). Rows: those of the lanes concerned; of draining sessions 200.
 CREATE OR REPLACE FUNCTION lanekeeper.finish_closing(
     IN p_session_id bigint DEFAULT NULL, IN p_lane_id bigint DEFAULT NULL,
     OUT lanes bigint, OUT drained bigint, OUT unfinished bigint
@@ -23,6 +24,7 @@ AS $$
 DECLARE
     v_lane    record;
     v_session record;
+    v_from    bigint;
 BEGIN
     lanes := 0; drained := 0; unfinished := 0;
     -- The holder of a lane waits for no other process and is told the truth about its lane.
@@ -59,10 +61,30 @@ BEGIN
         DELETE FROM lanekeeper.closing_lane AS c WHERE c.finished_at < clock_timestamp() - interval '1 minute';
     END IF;
 
+    IF p_session_id IS NULL AND p_lane_id IS NULL THEN
+        SELECT min(s.session_id) + floor(random() * (max(s.session_id) - min(s.session_id) + 1))::bigint INTO v_from
+        FROM lanekeeper.session AS s WHERE s.draining;
+    END IF;
     FOR v_session IN
         SELECT s.session_id, s.name, t.name AS stream, s.closed_seq, s.close_reason
-        FROM lanekeeper.session AS s JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
-        WHERE s.draining AND p_lane_id IS NULL AND (p_session_id IS NULL OR s.session_id = p_session_id)
+        FROM (
+            SELECT s.session_id FROM lanekeeper.session AS s
+            WHERE s.draining AND p_lane_id IS NULL AND s.session_id = p_session_id
+            UNION ALL
+            SELECT s.session_id
+            FROM (
+                (SELECT s.session_id FROM lanekeeper.session AS s
+                 WHERE s.draining AND p_lane_id IS NULL AND p_session_id IS NULL AND s.session_id >= v_from
+                 ORDER BY s.session_id LIMIT 200)
+                UNION ALL
+                (SELECT s.session_id FROM lanekeeper.session AS s
+                 WHERE s.draining AND p_lane_id IS NULL AND p_session_id IS NULL AND s.session_id < v_from
+                 ORDER BY s.session_id LIMIT 200)
+                LIMIT 200
+            ) AS s
+        ) AS d
+        JOIN lanekeeper.session AS s ON s.session_id = d.session_id
+        JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
         ORDER BY s.session_id
     LOOP
         IF pg_try_advisory_xact_lock(lanekeeper.append_lock(v_session.session_id)) AND NOT EXISTS (

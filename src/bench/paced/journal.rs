@@ -75,6 +75,11 @@ impl Journal {
         state.windows = vec![Latencies::default(); windows];
     }
 
+    /// Forgets the samples; from now on others are taken, in one window without an end.
+    pub fn begin_anew(&self) {
+        self.begin(Instant::now(), Duration::MAX, 1);
+    }
+
     pub fn answered(&self, key: Key, called_at: Instant, answered_at: Instant) {
         let mut state = self.state();
         state.appended += 1;

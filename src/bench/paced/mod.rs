@@ -5,6 +5,7 @@
 //! caught up, and what it could not do is missing in the rate. Each session has one producer, so that the
 //! deliveries' order can be judged.
 
+mod beside;
 mod journal;
 mod producer;
 mod tables;
@@ -20,10 +21,10 @@ use super::cost::Reading;
 use super::report::Window;
 use super::sink::Source;
 use super::{Backlog, BenchError, Options, Scratch, backlog};
-use journal::{Journal, Watched};
-use producer::{Mix, Producer};
+use producer::{Mix, Producer, Schedule};
 
-pub use journal::Latencies;
+pub use beside::Beside;
+pub use journal::{Journal, Latencies, Watched};
 
 /// Sessions' names are this and their number.
 const PREFIX: &str = "p-";
@@ -62,14 +63,9 @@ pub async fn run(
 ) -> Result<Measured, BenchError> {
     scratch.recreate().await?;
     backlog::subscribe(scratch, options.concurrency).await?;
-    let sessions = Backlog {
-        sessions: load.sessions,
-        events: 1,
-    };
-    backlog::load(scratch, PREFIX.trim_end_matches('-'), sessions).await?;
+    let journal = load_sessions(scratch, load).await?;
 
     let warm_up = WARM_UP.min(load.time / 2);
-    let journal = Arc::new(Journal::new(load.sessions));
     let source = Arc::new(Source::new(Arc::new(Watched(Arc::clone(&journal)))));
     let worker = Worker::start(scratch.database(), options.worker.clone(), source).await?;
     journal.delivered(load.sessions as u64, PATIENCE).await?;
@@ -80,10 +76,8 @@ pub async fn run(
     let window = WINDOW.min(load.time / 2);
     journal.begin(opened_at, window, windows_in(load.time, window));
     let mut producers = JoinSet::new();
-    for number in 0..PRODUCERS.min(load.sessions) {
-        let mix = Mix::new(load, number, PRODUCERS.min(load.sessions));
-        let producer = Producer::new(scratch, Arc::clone(&journal), mix).await?;
-        producers.spawn(producer.run(begin, until));
+    for producer in producers_of(scratch, &journal, load).await? {
+        producers.spawn(producer.run(Schedule::between(begin, until)));
     }
 
     let watcher = scratch.connect().await?;
@@ -122,6 +116,30 @@ pub async fn run(
         journal.fill(number, filled);
     }
     Ok(Measured { windows, all })
+}
+
+/// Appends the first event of each session; what becomes of the load goes into the journal.
+async fn load_sessions(scratch: &Scratch, load: Load) -> Result<Arc<Journal>, BenchError> {
+    let sessions = Backlog {
+        sessions: load.sessions,
+        events: 1,
+    };
+    backlog::load(scratch, PREFIX.trim_end_matches('-'), sessions).await?;
+    Ok(Arc::new(Journal::new(load.sessions)))
+}
+
+async fn producers_of(
+    scratch: &Scratch,
+    journal: &Arc<Journal>,
+    load: Load,
+) -> Result<Vec<Producer>, BenchError> {
+    let count = PRODUCERS.min(load.sessions);
+    let mut producers = Vec::with_capacity(count);
+    for number in 0..count {
+        let mix = Mix::new(load, number, count);
+        producers.push(Producer::new(scratch, Arc::clone(journal), mix).await?);
+    }
+    Ok(producers)
 }
 
 fn windows_in(time: Duration, window: Duration) -> usize {

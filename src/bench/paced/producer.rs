@@ -1,6 +1,7 @@
 //! One of the producers of a load.
 
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Statement};
 
@@ -47,6 +48,41 @@ impl Mix {
     }
 }
 
+/// When a producer works.
+pub struct Schedule {
+    begin: Instant,
+    until: Option<Instant>,
+    stopped: Option<watch::Receiver<bool>>,
+}
+
+impl Schedule {
+    pub fn between(begin: Instant, until: Instant) -> Self {
+        Self {
+            begin,
+            until: Some(until),
+            stopped: None,
+        }
+    }
+
+    pub fn until_stopped(begin: Instant, stopped: watch::Receiver<bool>) -> Self {
+        Self {
+            begin,
+            until: None,
+            stopped: Some(stopped),
+        }
+    }
+
+    /// Whether what is due at that instant is still to be done.
+    fn has(&self, due_at: Instant) -> bool {
+        let in_time = |until: Instant| due_at < until && Instant::now() < until;
+        let stopped = self
+            .stopped
+            .as_ref()
+            .is_some_and(|stopped| *stopped.borrow());
+        self.until.is_none_or(in_time) && !stopped
+    }
+}
+
 pub struct Producer {
     client: Client,
     enqueue: Statement,
@@ -71,11 +107,11 @@ impl Producer {
         })
     }
 
-    pub async fn run(self, begin: Instant, until: Instant) -> Result<(), BenchError> {
-        let mut due_at = begin + self.mix.offset;
+    pub async fn run(self, schedule: Schedule) -> Result<(), BenchError> {
+        let mut due_at = schedule.begin + self.mix.offset;
         let mut event = 0;
         // What is overdue at the end stays undone: it is missing in the rate.
-        while due_at < until && Instant::now() < until {
+        while schedule.has(due_at) {
             sleep_until(due_at.into()).await;
             let session = self.mix.session(event);
             let called_at = Instant::now();

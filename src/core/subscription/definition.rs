@@ -193,6 +193,9 @@ pub struct StreamDefinition {
     /// Whether its events are kept when their day leaves the log.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_events: bool,
+    /// Event types of which one is the last event of its session. Empty: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub terminal: Vec<String>,
 }
 
 impl Default for StreamDefinition {
@@ -210,6 +213,7 @@ impl Default for StreamDefinition {
             pending: PendingBound::default(),
             acknowledge: FrameAcknowledge::default(),
             keep_events: false,
+            terminal: Vec::new(),
         }
     }
 }

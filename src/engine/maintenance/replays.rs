@@ -14,8 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::shared::Shared;
 
-/// Between two turns: lanes with few events come to their end within that, and others are to begin.
+/// Between two turns.
 const EVERY: Duration = Duration::from_millis(100);
+/// The same while lanes begin: those with few events come to their end within that, and others are to follow.
+const EVERY_BEGUN: Duration = Duration::from_millis(10);
 /// The time-out of a turn.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -25,9 +27,10 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub async fn run(shared: Arc<Shared>) {
     while !shared.stopping.is_cancelled() {
         let turn = timeout(TIMEOUT, turn(&shared)).await;
-        match turn.unwrap_or_else(|silent| Err(silent.into())) {
+        let pause = match turn.unwrap_or_else(|silent| Err(silent.into())) {
             Ok(Turn { unfinished: 0, .. }) => return,
-            Ok(_) => {}
+            Ok(Turn { begun: 0, .. }) => EVERY,
+            Ok(_) => EVERY_BEGUN,
             Err(error) => {
                 tracing::warn!(
                     error = &*error,
@@ -35,10 +38,10 @@ pub async fn run(shared: Arc<Shared>) {
                 );
                 return;
             }
-        }
+        };
         tokio::select! {
             () = shared.stopping.cancelled() => return,
-            () = sleep(EVERY) => {}
+            () = sleep(pause) => {}
         }
     }
 }

@@ -200,6 +200,9 @@ fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_p
         pending: row::pending(row)?,
         acknowledge: row::acknowledge(row)?,
         keep_events: row.try_get("keep_events")?,
+        terminal: row
+            .try_get::<_, Option<Vec<String>>>("terminal")?
+            .unwrap_or_default(),
     };
     Ok((row.try_get("name")?, row.try_get("stream_id")?, definition))
 }

@@ -34,6 +34,7 @@ pub(super) async fn put_stream(
         pending,
         acknowledge,
         keep_events,
+        terminal,
     } = &step.definition;
     let row = transaction
         .query_one(
@@ -50,11 +51,28 @@ pub(super) async fn put_stream(
                 &pending.on_full.as_str(),
                 &acknowledge.as_str(),
                 keep_events,
+                &(!terminal.is_empty()).then_some(terminal),
             ],
         )
         .await
         .map_err(StoreError::on(operation))?;
-    row.try_get("stream_id").map_err(StoreError::on(operation))
+    let stream_id: i32 = row
+        .try_get("stream_id")
+        .map_err(StoreError::on(operation))?;
+    set_bounded(transaction, Some(stream_id)).await?;
+    Ok(stream_id)
+}
+
+/// Tells producers whether appends have more to look at than the log.
+async fn set_bounded(
+    transaction: &Transaction<'_>,
+    stream_id: Option<i32>,
+) -> Result<(), StoreError> {
+    transaction
+        .execute(STREAM_BOUNDED, &[&stream_id])
+        .await
+        .map(drop)
+        .map_err(StoreError::on("announcing a bound to a stream's producers"))
 }
 
 /// Does what the plan says about one subscription.
@@ -86,10 +104,7 @@ pub(super) async fn execute(
         .execute(RECORD, &[&id, &version, &record(step)])
         .await
         .map_err(StoreError::on("recording a subscription's version"))?;
-    transaction
-        .execute(STREAM_BOUNDED, &[&stream_id])
-        .await
-        .map_err(StoreError::on("announcing a bound to a stream's producers"))?;
+    set_bounded(transaction, stream_id.copied()).await?;
     if matches!(step.kind, ChangeKind::Created | ChangeKind::Revived) {
         transaction
             .execute(STREAM_NEEDS_LANES, &[&stream_id])

@@ -97,3 +97,43 @@ async fn a_subscription_takes_the_bound_of_its_stream_unless_it_has_its_own() {
         [ChangeKind::Unchanged; 3]
     );
 }
+
+#[tokio::test]
+async fn a_stream_has_the_terminal_types_of_the_file_and_is_bounded_for_as_long() {
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
+    let types = async |client: &Client| {
+        let row = client
+            .query_one(
+                "SELECT terminal FROM lanekeeper.stream WHERE name = 'orders'",
+                &[],
+            )
+            .await
+            .unwrap();
+        row.get::<_, Option<Vec<String>>>(0).unwrap_or_default()
+    };
+    let ends = "terminal = [\"done\", \"failed\"]\n";
+    let refuses = subscription("refuses", "max_pending = 5");
+    let steps = [
+        (String::new(), vec![], false),
+        (ends.to_owned(), vec!["done", "failed"], true),
+        // As it is.
+        (String::new(), vec!["done", "failed"], true),
+        ("terminal = []\n".to_owned(), vec![], false),
+        (format!("{ends}{refuses}"), vec!["done", "failed"], true),
+        (format!("terminal = []\n{refuses}"), vec![], true),
+        (format!("{ends}{refuses}"), vec!["done", "failed"], true),
+        (String::new(), vec!["done", "failed"], true),
+    ];
+    for (more, expected, bound) in steps {
+        apply(&mut client, &format!("{STREAM}{more}"), true, false).await;
+        assert_eq!(types(&client).await, expected, "{more}");
+        assert_eq!(bounded(&client).await, bound, "{more}");
+    }
+    let again = apply(&mut client, &format!("{STREAM}{ends}"), false, false).await;
+    assert!(
+        kinds(&again)
+            .iter()
+            .all(|kind| *kind == ChangeKind::Unchanged)
+    );
+}

@@ -270,3 +270,34 @@ async fn a_file_that_holds_no_results_is_refused_with_its_line() {
     let refused: Ran = run(&db, &["bench", "table", file.to_str().unwrap()]).await;
     refused.refused(1, &["line 2 of", "results.json"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_is_compared_with_the_plain_drain_and_live_delays_with_those_alone() {
+    let lines = bench(&[
+        "replay",
+        "--sessions=4",
+        "--events=3",
+        "--replay-concurrency=2",
+        "--rate=50",
+        "--paced-sessions=3",
+        "--seconds=0.5",
+    ])
+    .await;
+    assert_eq!(lines.len(), 5);
+    assert_comparison(&lines[0], None);
+    assert_eq!(
+        (&lines[0]["target"], lines[0]["case"].as_str()),
+        (
+            &Value::from(0.7),
+            Some("4 x 3, 2 sessions at once, beside 50 live events/s")
+        )
+    );
+    for line in &lines[1..] {
+        assert_line(line, "distribution", &["p50_ms", "p99_ms", "samples"]);
+    }
+    assert!(lines[1]["samples"].as_u64() > Some(0), "{}", lines[1]);
+    let bound = lines[3]["target_p99_ms"].as_f64().unwrap();
+    let alone = lines[1]["p99_ms"].as_f64().unwrap();
+    assert!((bound - 2.0 * alone).abs() < 0.01, "{bound}, {alone}");
+    assert_eq!(lines[4]["samples"], 1);
+}

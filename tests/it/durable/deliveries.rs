@@ -91,3 +91,50 @@ async fn closing_by_the_protocol_delivers_what_is_there_and_refuses_what_comes()
     site.plant.settled().await;
     assert_eq!(site.plant.assert_complete(1, 2), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_event_closes_the_stream_and_its_producer_may_send_it_again() {
+    let site = site().await;
+    let terminal = "UPDATE lanekeeper.stream SET bounded = true, terminal = '{run_completed}' WHERE name = 'runs'";
+    site.plant.client.batch_execute(terminal).await.unwrap();
+    create(&site, "runs/r1").await;
+    append(&site, "runs/r1", "[1,2]").await;
+    let end = [
+        JSON,
+        ("lanekeeper-event-type", "run_completed"),
+        ("producer-id", "p"),
+        ("producer-epoch", "0"),
+        ("producer-seq", "0"),
+    ];
+    for status in [200, 204] {
+        let ended = ask(&site, Method::POST, "runs/r1", &end, "3").await;
+        assert_eq!(
+            (ended.status().as_u16(), header(&ended, "stream-closed")),
+            (status, "true".to_owned())
+        );
+    }
+    let late = ask(&site, Method::POST, "runs/r1", &[JSON], "4").await;
+    assert_eq!(
+        (late.status().as_u16(), header(&late, "stream-closed")),
+        (409, "true".to_owned())
+    );
+    let read = ask(&site, Method::GET, "runs/r1", &[], "").await;
+    assert_eq!(header(&read, "stream-closed"), "true");
+    // Created with its end, and several messages of which each would be the last.
+    let created = ask(&site, Method::PUT, "runs/r2", &[JSON, end[1]], "1").await;
+    assert_eq!(
+        (created.status().as_u16(), header(&created, "stream-closed")),
+        (201, "true".to_owned())
+    );
+    create(&site, "runs/r3").await;
+    let several = ask(&site, Method::POST, "runs/r3", &end[..2], "[1,2]").await;
+    Answer::of(several)
+        .await
+        .assert_problem(409, "session_closed");
+    // A deleted stream that its end closed may be created again.
+    let deleted = ask(&site, Method::DELETE, "runs/r1", &[], "").await;
+    assert_eq!(deleted.status(), 204);
+    create(&site, "runs/r1").await;
+    append(&site, "runs/r1", "5").await;
+    site.plant.settled().await;
+}

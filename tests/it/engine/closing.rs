@@ -49,7 +49,7 @@ fn all(count: i64, state: &str) -> Vec<(i64, String)> {
 }
 
 /// Waits until this many backends wait for an advisory lock.
-async fn waiting(bed: &Bed, count: i64) {
+pub(super) async fn waiting(bed: &Bed, count: i64) {
     let waiting = "SELECT count(*) FROM pg_locks
                    WHERE locktype = 'advisory' AND NOT granted
                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";

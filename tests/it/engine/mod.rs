@@ -12,6 +12,7 @@ mod cancelling;
 mod chaos;
 mod claims;
 mod closing;
+mod ending;
 mod exhausted_order;
 mod exhaustion;
 mod failures;

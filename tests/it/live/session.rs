@@ -156,6 +156,32 @@ async fn the_end_of_a_closed_session_is_said_once_and_a_browser_that_comes_back_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_follower_gets_the_terminal_event_of_a_run_and_then_its_end() {
+    let site = Site::open(&[]).await;
+    let terminal = "UPDATE lanekeeper.stream SET bounded = true, terminal = '{run_completed}' WHERE name = 'runs'";
+    site.plant.client.batch_execute(terminal).await.unwrap();
+    append(&site, "r1", "step", 2).await;
+    let mut follower = Follower::open(live(&site, "r1", "")).await;
+    assert_eq!(follower.seqs(2).await, [1, 2]);
+    append(&site, "r1", "run_completed", 1).await;
+    let got = follower.got().await;
+    assert_eq!(
+        (got.seq(), &got.data["event_type"]),
+        (3, &json!("run_completed"))
+    );
+    let got = follower.got().await;
+    assert_eq!(got.name, "end");
+    assert_eq!(
+        got.data,
+        json!({"type": "end", "session": "r1", "closed_seq": 3, "reason": "ended by run_completed"})
+    );
+    assert_eq!(follower.next().await, None);
+    site.post("r1", r#"{"event_type":"step","payload":1}"#)
+        .await
+        .assert_problem(409, "session_closed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cursors_that_cannot_be_are_refused_with_their_reason() {
     let site = Site::open(&[]).await;
     append(&site, "r1", "step", 3).await;

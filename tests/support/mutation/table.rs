@@ -84,6 +84,23 @@ pub const ROWS: &[Row] = &[
         test: "aggregates::snapshots::a_changed_fold_finds_no_snapshot_of_the_one_before_and_both_run_side_by_side",
     },
     Row {
+        name: "TerminalEventLeavesOpen",
+        invariant: 1,
+        without: "an event of a terminal type closes its session",
+        change: Sql("enqueue", &[("IF v_ends THEN", "IF false THEN")]),
+        test: "engine::ending::a_terminal_event_is_the_last_of_its_session_whichever_way_it_is_appended",
+    },
+    Row {
+        name: "BulkTerminalEventLeavesOpen",
+        invariant: 1,
+        without: "and so does one of a bulk append",
+        change: Sql(
+            "enqueue_many",
+            &[("IF v_terminal IS NOT NULL THEN", "IF false THEN")],
+        ),
+        test: "engine::ending::an_array_with_anything_behind_a_terminal_event_appends_nothing",
+    },
+    Row {
         name: "LaneLockNotTaken",
         invariant: 2,
         without: "a claim takes the locks of its lanes",

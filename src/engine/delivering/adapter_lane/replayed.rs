@@ -15,8 +15,13 @@ use crate::claiming::request::{Batch, INLINE_BYTES};
 use crate::delivering::coalesce::Step;
 use crate::delivering::progress::Stop;
 
-/// Events of a range that are read at once.
-const CHUNK: i32 = 100;
+/// Events of a range that are read at once, where there is memory for so many of the largest inline size: a read has a fixed
+/// cost.
+const MOST: usize = 250;
+/// Where there is none: the lane is held, and goes on.
+const LEAST: usize = 20;
+/// The part of the free memory that one read may take: other lanes read at the same time.
+const MEMORY_PART: usize = 4;
 
 impl Runner<'_> {
     /// Delivers the next events of the lane's replay, and settles them.
@@ -28,8 +33,9 @@ impl Runner<'_> {
             return ending;
         }
         let lane = (self.claimed.lane_id, self.claimed.session_id);
+        let most = events_within(self.context.shared.delivering.budget.room());
         let reading =
-            self.ask(async |client| replayed::next(client, lane, CHUNK, INLINE_BYTES).await);
+            self.ask(async |client| replayed::next(client, lane, most, INLINE_BYTES).await);
         let Ok(next) = reading.await else {
             return Ending::Stopped(Stop::retry(UNREAD_DELAY, None));
         };
@@ -59,6 +65,7 @@ impl Runner<'_> {
             events,
             to_seq,
             is_last,
+            has_requeued,
         } = chunk;
         self.progress.begin_replay(replay_id, replayed_to);
         let Batch {
@@ -95,14 +102,33 @@ impl Runner<'_> {
         if is_whole {
             self.progress.replay_to(to_seq);
         }
-        self.settle_replayed(is_whole && is_last).await
+        self.settle_replayed(is_whole && is_last, has_requeued)
+            .await
     }
 
-    async fn settle_replayed(&mut self, is_over: bool) -> Ending {
+    async fn settle_replayed(&mut self, is_over: bool, has_requeued: bool) -> Ending {
         if let Err(ending) = self.settle_and_keep().await {
             return ending;
         }
-        self.progress.end_replay(is_over);
+        self.progress.end_replay(is_over, has_requeued);
         Ending::Passed
+    }
+}
+
+/// How many events a lane reads at once, if so many bytes may still be fetched (I11).
+fn events_within(room: usize) -> i32 {
+    let inline = usize::try_from(INLINE_BYTES).unwrap_or(usize::MAX);
+    let fitting = room / MEMORY_PART / inline;
+    i32::try_from(fitting.clamp(LEAST, MOST)).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_takes_a_part_of_the_memory_that_is_left() {
+        let rooms = [0, 1 << 20, 4 << 20, usize::MAX];
+        assert_eq!(rooms.map(events_within), [20, 64, 250, 250]);
     }
 }

@@ -26,6 +26,7 @@ impl Session<'_> {
             events,
             to_seq,
             is_last,
+            has_requeued,
         } = match answer(self.shared, reading).await? {
             // Its progress is another one now: whatever is settled here, nothing is written.
             Next::Nothing => return Ok(Some(Stop::yields())),
@@ -34,7 +35,7 @@ impl Session<'_> {
                 replayed_to,
             } => {
                 progress.let_go_of_replay(replay_id, replayed_to);
-                let stop = self.settle_replayed(lane, progress, false).await?;
+                let stop = self.settle_replayed(lane, progress, (false, false)).await?;
                 // It may be resumed since: the server knows what comes next, and the next claim reads it.
                 return Ok(stop.or_else(|| Some(Stop::yields())));
             }
@@ -62,7 +63,9 @@ impl Session<'_> {
             }
         }
         progress.replay_to(to_seq);
-        let stop = self.settle_replayed(lane, progress, is_last).await?;
+        let stop = self
+            .settle_replayed(lane, progress, (is_last, has_requeued))
+            .await?;
         // Other lanes go first, and then the next range.
         Ok(stop.or_else(|| (!is_last).then(Stop::yields)))
     }
@@ -71,13 +74,13 @@ impl Session<'_> {
         &mut self,
         lane: &ClaimedLane,
         progress: &mut Progress,
-        is_over: bool,
+        (is_over, has_requeued): (bool, bool),
     ) -> Result<Option<Stop>, SessionError> {
         let keep = Stop::new(Operation::Keep);
         if self.settle(lane, progress, keep).await? != Settled::Done {
             return Ok(Some(Stop::new(Operation::Release)));
         }
-        progress.end_replay(is_over);
+        progress.end_replay(is_over, has_requeued);
         Ok(None)
     }
 }

@@ -87,12 +87,12 @@ impl Progress {
         self.next_head();
     }
 
-    /// Events of the replay are no longer the heads. `is_over`: it is settled that the lane is at its end, and there may be
-    /// requeued dead letters.
-    pub fn end_replay(&mut self, is_over: bool) {
+    /// Events of the replay are no longer the heads. `is_over`: it is settled that the lane is at its end; then requeued
+    /// dead letters come, if the lane has some.
+    pub fn end_replay(&mut self, is_over: bool, has_requeued: bool) {
         self.replaying = None;
         if is_over {
-            self.requeued_after = Some(0);
+            self.requeued_after = has_requeued.then_some(0);
         }
     }
 

@@ -104,6 +104,43 @@ async fn only_the_sessions_and_the_subscription_that_were_named_get_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requeued_dead_letters_come_behind_the_replay_and_before_live_events() {
+    let bed = Bed::with(&Sub {
+        max_attempts: 1,
+        ..Sub::default()
+    })
+    .await;
+    bed.fake.script("s1", 2, [Verdict::retry("refused")]);
+    bed.enqueue_bulk(2, 4).await;
+    let worker = bed.worker().await;
+    bed.drained().await;
+    worker.stop().await;
+    // Both lanes have their turn before the dead letter of one is requeued.
+    let id = start(&bed, &all(), &FAST).await;
+    let requeue = "SELECT count(*) FROM lanekeeper.requeue_dead_letters(ARRAY(SELECT dead_id FROM lanekeeper.dead))
+                   WHERE result = 'requeued'";
+    assert_eq!(bed.count(requeue).await, 1);
+    for session in ["s1", "s2"] {
+        bed.enqueue(session, "step").await;
+    }
+    let worker = bed.worker().await;
+    ended(&bed, id).await;
+    bed.drained().await;
+    worker.stop().await;
+    let again = [(1, true), (2, true), (3, true), (4, true)];
+    assert_eq!(
+        arrived(&bed, "s1")[4..],
+        [&again[..], &[(2, false), (5, false)]].concat()
+    );
+    assert_eq!(
+        arrived(&bed, "s2")[4..],
+        [&again[..], &[(5, false)]].concat()
+    );
+    let waits = "SELECT count(*) FROM lanekeeper.dead WHERE resolution IS NULL";
+    assert_eq!(bed.count(waits).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_range_of_seqs_and_one_of_instants_hold_and_what_the_filter_leaves_out_stays_out() {
     let sub = Sub {
         events: Some(vec!["step", "late"]),
