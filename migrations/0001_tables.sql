@@ -74,6 +74,8 @@ CREATE TABLE lanekeeper.stream (
     -- When a frame that a peer sent to this stream is acknowledged: once it is committed, or once its subscriptions have
     -- handled it.
     acknowledge       text NOT NULL DEFAULT 'on_commit',
+    -- The agent that it is for callers who speak A2A, as the file for `apply` says. NULL: it is none.
+    a2a               jsonb,
     -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
     -- functions/caller/set_producers.sql.
     producers         text[],
@@ -87,7 +89,8 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT exhaustion_is_known CHECK (on_exhausted IN ('dead_letter', 'park', 'drop')),
     CONSTRAINT bound_is_positive CHECK (max_pending > 0),
     CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest')),
-    CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled'))
+    CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled')),
+    CONSTRAINT agent_is_an_object CHECK (jsonb_typeof(a2a) = 'object')
 );
 
 -- The presets of the five seed streams, and of the lifecycle feed: what happens to destinations, subscriptions and

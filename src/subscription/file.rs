@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use lanekeeper_core::a2a_agent::AgentDefinition;
 use lanekeeper_core::subscription::{
     Acknowledge, Events, Exhaustion, FileError, FrameAcknowledge, Limit, MessageStage, OnFull,
     Problem, Start, built_in,
@@ -17,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::section::Section;
 use super::source::{self, SourceSection};
-use super::{limit, settings, value};
+use super::{agent, limit, settings, value};
 
 /// The largest `max_pending`: with a filter, an append to a full session counts up to four times as many events.
 const MOST_PENDING: u32 = 100_000;
@@ -42,6 +43,8 @@ pub struct StreamSection {
     pub retry: RetrySection,
     pub pending: PendingSection,
     pub acknowledge: Option<FrameAcknowledge>,
+    /// `Some(None)`: it is no agent.
+    pub a2a: Option<Option<AgentDefinition>>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -204,6 +207,7 @@ impl<'t> Reader<'t> {
                 "acknowledge",
                 value::choice(&FrameAcknowledge::ALL, FrameAcknowledge::as_str),
             ),
+            a2a: agent::take(name, &mut section),
         };
         self.problems.extend(section.finish());
         stream

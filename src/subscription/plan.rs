@@ -85,6 +85,7 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         critical: section.critical.clone().unwrap_or(before.critical),
         retry: retry(&section.retry, &before.retry),
         acknowledge: section.acknowledge.unwrap_or(before.acknowledge),
+        a2a: section.a2a.clone().unwrap_or(before.a2a),
         pending: pending(section.pending, before.pending),
     }
 }

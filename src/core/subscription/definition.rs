@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::duration;
 use super::limit::{self, Limit};
 use super::pending::{self, MessageStage, PendingBound};
+use crate::a2a_agent::AgentDefinition;
 use crate::adapter::Verdict;
 use crate::bucket::Bucket;
 
@@ -190,6 +191,9 @@ pub struct StreamDefinition {
     pub pending: PendingBound,
     /// Of frames that arrive for the stream.
     pub acknowledge: FrameAcknowledge,
+    /// The agent that it is for callers who speak A2A.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub a2a: Option<AgentDefinition>,
 }
 
 impl Default for StreamDefinition {
@@ -206,6 +210,7 @@ impl Default for StreamDefinition {
             },
             pending: PendingBound::default(),
             acknowledge: FrameAcknowledge::default(),
+            a2a: None,
         }
     }
 }

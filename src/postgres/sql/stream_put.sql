@@ -1,11 +1,12 @@
 -- Purpose: create a stream or set it to what the file says. Rows: one. Index: stream's unique name.
 INSERT INTO lanekeeper.stream AS s
     (name, max_payload_bytes, fan_out, critical, retry_schedule_ms, max_attempts, on_exhausted, max_pending,
-     on_full, acknowledge)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+     on_full, acknowledge, a2a)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (name) DO UPDATE SET
     max_payload_bytes = excluded.max_payload_bytes, fan_out = excluded.fan_out,
     critical = excluded.critical, retry_schedule_ms = excluded.retry_schedule_ms,
     max_attempts = excluded.max_attempts, on_exhausted = excluded.on_exhausted,
-    max_pending = excluded.max_pending, on_full = excluded.on_full, acknowledge = excluded.acknowledge
+    max_pending = excluded.max_pending, on_full = excluded.on_full, acknowledge = excluded.acknowledge,
+    a2a = excluded.a2a
 RETURNING s.stream_id

@@ -199,6 +199,7 @@ fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_p
         },
         pending: row::pending(row)?,
         acknowledge: row::acknowledge(row)?,
+        a2a: row::a2a(row)?,
     };
     Ok((row.try_get("name")?, row.try_get("stream_id")?, definition))
 }

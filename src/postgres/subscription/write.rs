@@ -33,6 +33,7 @@ pub(super) async fn put_stream(
         retry,
         pending,
         acknowledge,
+        a2a,
     } = &step.definition;
     let row = transaction
         .query_one(
@@ -48,6 +49,7 @@ pub(super) async fn put_stream(
                 &pending.max_pending.map(int),
                 &pending.on_full.as_str(),
                 &acknowledge.as_str(),
+                &a2a.as_ref().map(|agent| json!(agent)),
             ],
         )
         .await
