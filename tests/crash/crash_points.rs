@@ -44,7 +44,7 @@ impl Stage {
             delay: DELIVERY,
             ..Line::default()
         });
-        apply(ground.url(), proxy.port(), false).await;
+        apply(ground.url(), proxy.port(), false, false).await;
         Self {
             client: connect(ground.url()).await,
             ground,
