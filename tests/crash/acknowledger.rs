@@ -73,7 +73,9 @@ async fn acknowledge(
             if arrival.subscription != ACKNOWLEDGED {
                 continue;
             }
-            let is_late = came.entry(arrival.id).or_insert_with(|| dice.roll(LATE) == 0);
+            let is_late = came
+                .entry(arrival.id)
+                .or_insert_with(|| dice.roll(LATE) == 0);
             if !std::mem::replace(is_late, false) {
                 waiting.insert(arrival.id);
             }
@@ -92,11 +94,7 @@ async fn acknowledge(
     acks
 }
 
-async fn ask(
-    client: &Client,
-    waiting: &mut HashSet<Uuid>,
-    acks: &mut Acks,
-) -> Result<(), Error> {
+async fn ask(client: &Client, waiting: &mut HashSet<Uuid>, acks: &mut Acks) -> Result<(), Error> {
     // No call is under way: what a cursor has passed by now was asked for before.
     for row in client.query(PASSED, &[&ACKNOWLEDGED]).await? {
         let id: Uuid = row.get(2);

@@ -78,7 +78,11 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
         .requeued
         .then(|| Operator::start(deaths.clone(), !plan.seed));
     let acknowledger = plan.acknowledged.then(|| {
-        Acknowledger::start(deaths.clone(), scene.receiver.reader(), plan.seed.rotate_left(32))
+        Acknowledger::start(
+            deaths.clone(),
+            scene.receiver.reader(),
+            plan.seed.rotate_left(32),
+        )
     });
     let mut timeline = Timeline::new(&mut scene, plan, deaths, bursts);
     timeline.run(plan).await;
@@ -158,9 +162,8 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     // Where nothing else interfered.
     let recovered = |fault: Fault, soon: bool| {
         // A lane that waits for an acknowledgement is in no hurry.
-        let alone = plan.soon == soon
-            && !plan.acknowledged
-            && plan.faults().all(|one| one == fault);
+        let alone =
+            plan.soon == soon && !plan.acknowledged && plan.faults().all(|one| one == fault);
         let struck = strikes
             .iter()
             .filter(|strike| alone && strike.fault == fault);
@@ -175,7 +178,10 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
         outcomes: case.lanes.values().map(|lane| lane.outcomes.len()).sum(),
         requeued: case.rounds.len(),
         redelivered: letters.filter(|letter| letter.is_redelivered).count(),
-        acknowledged: case.acks.as_ref().map_or(0, |(_, acks, _)| acks.acked_ms.len()),
+        acknowledged: case
+            .acks
+            .as_ref()
+            .map_or(0, |(_, acks, _)| acks.acked_ms.len()),
         // What is acknowledged late is sent again.
         may_repeat: causes > 0 || plan.acknowledged,
         kill_recovery_ms: recovered(Fault::KillWorker, false),

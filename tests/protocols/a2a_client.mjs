@@ -44,7 +44,8 @@ for (const step of JSON.parse(readFileSync(0, "utf8"))) {
   try {
     results.push(await steps[step.do](step))
   } catch (error) {
-    results.push({ error: error.constructor.name })
+    // Their names are those of the other SDK, behind that of the binding.
+    results.push({ error: error.constructor.name.replace("JsonRpc", "") })
   }
 }
 console.log(JSON.stringify(results))

@@ -37,7 +37,10 @@ impl Acks {
             found.insert(Violation::SettledUnacknowledged { lane, seq });
         }
         let mut late: HashMap<Uuid, usize> = HashMap::new();
-        for arrival in arrivals.iter().filter(|one| one.subscription == subscription) {
+        for arrival in arrivals
+            .iter()
+            .filter(|one| one.subscription == subscription)
+        {
             let acked = self.acked_ms.get(&arrival.id);
             if acked.is_none_or(|acked_ms| arrival.at_ms <= acked_ms + IN_FLIGHT_MS) {
                 continue;
@@ -89,7 +92,11 @@ mod tests {
         let arrivals = [arrival(500), arrival(1_001 + IN_FLIGHT_MS)];
         assert_eq!(wrong(&acks, &arrivals, 0), 1);
         assert_eq!(wrong(&acks, &arrivals, 1), 0);
-        assert_eq!(wrong(&Acks::default(), &arrivals, 0), 0, "never acknowledged");
+        assert_eq!(
+            wrong(&Acks::default(), &arrivals, 0),
+            0,
+            "never acknowledged"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::a2a_house::{House, PATH, message, state};
 use crate::agents::inbox::post;
 use crate::api::site::Answer;
+use crate::command::run;
 use crate::process::plant::LIMIT;
 use crate::support::wait_until;
 
@@ -330,7 +331,7 @@ async fn the_card_says_how_the_agent_is_called_and_other_streams_have_none() {
         (&json!("Desk"), &interface)
     );
     assert_eq!(found.body["skills"][0]["id"], "n");
-    for other in ["runs", "none", "%00"] {
+    for other in ["runs", "none"] {
         Answer::of(card(other).await.unwrap())
             .await
             .assert_problem(404, "not_found");
@@ -516,4 +517,69 @@ async fn a_call_waits_no_longer_than_the_agent_says_and_a_stopping_worker_ends_t
     let text = timeout(LIMIT, following.text()).await.unwrap().unwrap();
     assert!(text.contains("TASK_STATE_SUBMITTED"), "{text}");
     stopping.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_agent_is_refused_with_its_key_and_an_agent_that_is_not_named_stays() {
+    let house = House::open().await;
+    let url = "url = \"https://a.example\"";
+    let description = "description = \"d\"";
+    for (agent, key) in [
+        (url.to_owned(), "description"),
+        (description.to_owned(), "url"),
+        (format!("url = \"ftp://a.example\"\n{description}"), "url"),
+        (
+            format!("url = \"https://u:p@a.example\"\n{description}"),
+            "url",
+        ),
+        (
+            format!("url = \"https://a.example?x\"\n{description}"),
+            "url",
+        ),
+        (format!("{url}\n{description}\nwait = \"2m\""), "wait"),
+        (
+            format!("{url}\n{description}\ncomplete_on = \"done\""),
+            "complete_on",
+        ),
+        (
+            format!("{url}\n{description}\nevent_type = \"*\""),
+            "event_type",
+        ),
+        (
+            format!("{url}\n{description}\nskills = [{{ id = \"a\" }}]"),
+            "skills",
+        ),
+        (format!("{url}\n{description}\nskill = []"), "skill"),
+    ] {
+        let file = format!("[stream.inbox.a2a]\n{agent}\n");
+        let ran = run(
+            &["apply", "-f", "-"],
+            &[("DATABASE_URL", &house.site.plant.url)],
+            &file,
+        )
+        .await;
+        let named = ran.stderr.contains(&format!("stream.inbox.a2a.{key}"));
+        assert!(
+            ran.code == Some(1) && named,
+            "{agent}: {:?} {}",
+            ran.code,
+            ran.stderr
+        );
+    }
+    let ran = run(
+        &["apply", "-f", "-"],
+        &[("DATABASE_URL", &house.site.plant.url)],
+        "[stream.inbox]\na2a = true\n",
+    )
+    .await;
+    assert!(ran.stderr.contains("stream.inbox.a2a"), "{}", ran.stderr);
+    house
+        .apply("[stream.inbox]\nmax_payload_bytes = 2048\n")
+        .await;
+    let token = house.sender("app", &[]).await;
+    let sent = house
+        .call(&token, "SendMessage", message("m1", "c", false))
+        .await
+        .unwrap();
+    assert_eq!(state(&sent["task"]), "COMPLETED");
 }
