@@ -116,6 +116,7 @@ impl Stage {
             arrivals: self.receiver.reader().more(),
             causes,
             rounds: Vec::new(),
+            acks: None,
             limited: None,
         };
         let wrong = case.judge();

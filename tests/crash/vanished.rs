@@ -123,6 +123,7 @@ pub async fn vanish(seed: u64) -> Option<Vec<i64>> {
         // Its deliveries are given up, and its settlements are lost.
         causes: 2,
         rounds: Vec::new(),
+        acks: None,
         limited: None,
     };
     wrong.extend(case.judge().iter().map(ToString::to_string));
