@@ -2,7 +2,6 @@
 //! reading a small file safely.
 
 pub mod a2a;
-pub mod a2a_agent;
 pub mod a2a_part;
 pub mod adapter;
 pub mod bounded_file;

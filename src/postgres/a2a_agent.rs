@@ -2,7 +2,7 @@
 //! its lanes are the only memory of tasks.
 
 use jiff::Timestamp;
-use lanekeeper_core::a2a_agent::AgentDefinition;
+use lanekeeper_core::subscription::agent::AgentDefinition;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 use uuid::Uuid;

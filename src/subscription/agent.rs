@@ -1,6 +1,6 @@
 //! `[stream.NAME.a2a]` of the file for `apply`: the agent that the stream is for callers who speak A2A.
 
-use lanekeeper_core::a2a_agent::{
+use lanekeeper_core::subscription::agent::{
     AgentDefinition, CompleteOn, EVENT_TYPE, LONGEST_WAIT, Skill, WAIT,
 };
 use lanekeeper_core::subscription::duration;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use lanekeeper_core::a2a_agent::AgentDefinition;
+use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_core::subscription::{
     Acknowledge, Events, Exhaustion, FileError, FrameAcknowledge, Limit, MessageStage, OnFull,
     Problem, Start, built_in,

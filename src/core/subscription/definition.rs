@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::agent::AgentDefinition;
 use super::duration;
 use super::limit::{self, Limit};
 use super::pending::{self, MessageStage, PendingBound};
-use crate::a2a_agent::AgentDefinition;
 use crate::adapter::Verdict;
 use crate::bucket::Bucket;
 

@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use lanekeeper_core::a2a::VERSION;
-use lanekeeper_core::a2a_agent::AgentDefinition;
+use lanekeeper_core::subscription::agent::AgentDefinition;
 use serde_json::{Value, json};
 
 use crate::events::json as answer_json;

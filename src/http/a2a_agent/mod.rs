@@ -30,7 +30,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use lanekeeper_core::a2a_agent::AgentDefinition;
+use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_postgres::a2a_agent;
 use lanekeeper_postgres::token::Scope;
 use serde_json::{Map, Value};

@@ -14,9 +14,9 @@
 
 use jiff::Timestamp;
 use lanekeeper_core::a2a::TaskState;
-use lanekeeper_core::a2a_agent::CompleteOn;
 use lanekeeper_core::a2a_part::Part;
 use lanekeeper_core::frame::Kind;
+use lanekeeper_core::subscription::agent::CompleteOn;
 use lanekeeper_postgres::a2a_agent::{Fate, Located};
 use lanekeeper_postgres::response::Response;
 use serde::{Deserialize, Serialize};

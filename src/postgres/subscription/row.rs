@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lanekeeper_core::a2a_agent::AgentDefinition;
+use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_core::subscription::{
     Acknowledge, Exhaustion, FrameAcknowledge, Limit, MessageStage, OnFull, PendingBound, Start,
     limit,

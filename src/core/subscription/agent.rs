@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::subscription::duration;
+use super::duration;
 
 /// How long a call waits for its task, unless the file says otherwise: less than what clients made with the SDK of Python
 /// wait for an answer (5 s).
