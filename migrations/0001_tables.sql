@@ -79,6 +79,8 @@ CREATE TABLE lanekeeper.stream (
     acknowledge       text NOT NULL DEFAULT 'on_commit',
     -- Its events outlive the log: before their day goes they are copied to `kept_event`.
     keep_events       boolean NOT NULL DEFAULT false,
+    -- The agent that it is for callers who speak A2A, as the file for `apply` says. NULL: it is none.
+    a2a               jsonb,
     -- The roles that may append, beside the owner. NULL: every role that may execute enqueue(). See
     -- functions/caller/set_producers.sql.
     producers         text[],
@@ -93,7 +95,8 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT bound_is_positive CHECK (max_pending > 0),
     CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest')),
     CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled')),
-    CONSTRAINT terminal_is_bounded CHECK (terminal IS NULL OR bounded AND cardinality(terminal) BETWEEN 1 AND 100)
+    CONSTRAINT terminal_is_bounded CHECK (terminal IS NULL OR bounded AND cardinality(terminal) BETWEEN 1 AND 100),
+    CONSTRAINT agent_is_an_object CHECK (jsonb_typeof(a2a) = 'object')
 );
 
 -- The presets of the five seed streams, and of the lifecycle feed: what happens to destinations, subscriptions and

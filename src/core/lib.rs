@@ -2,6 +2,7 @@
 //! reading a small file safely.
 
 pub mod a2a;
+pub mod a2a_part;
 pub mod adapter;
 pub mod bounded_file;
 pub mod bucket;

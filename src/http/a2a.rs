@@ -12,17 +12,16 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Pool;
 use lanekeeper_adapters::{Environment, PushKey};
 use lanekeeper_core::a2a::{KEY, MessageTask, PLACE, TaskState};
 use lanekeeper_core::memory::MessageName;
 use lanekeeper_postgres::sent::{self, Acked};
-use lanekeeper_postgres::{StoreError, a2a, sent_message};
+use lanekeeper_postgres::{a2a, sent_message};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::cached::{self, ByName, Cached, newly_refused};
@@ -34,8 +33,6 @@ use super::request_limits::Stranger;
 use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/a2a/{subscription}/{message_id}";
-/// For Postgres to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// How long what was read of the subscriptions counts.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
 /// The longest notification: a task with all that it made.
@@ -245,6 +242,7 @@ impl Inbox {
         task_id: Option<String>,
     ) -> Result<Acked, Problem> {
         let message = self
+            .desk
             .ask(async |client| a2a::message(client, message_id, subscription).await)
             .await?;
         let Some(message) = message else {
@@ -256,35 +254,21 @@ impl Inbox {
                 "the notification is about another task than the message became: nothing was done";
             return Err(Problem::new(problem_type::INVALID, detail));
         }
-        self.ask(async |client| {
-            let acked = sent::ack_many(client, &[message_id], Some(subscription), None).await?;
-            if message.task.is_some() {
-                let name = MessageName {
-                    subscription,
-                    session: &message.session,
-                    place: PLACE,
-                    key: KEY,
-                };
-                sent_message::forget(client, name, MessageTask::part(message.seq)).await?;
-            }
-            Ok(acked.first().map_or(Acked::Unknown, |(_, acked)| *acked))
-        })
-        .await
-    }
-
-    /// Asks Postgres. A connection that does not answer in time does not go back to the pool.
-    async fn ask<T>(
-        &self,
-        question: impl AsyncFnOnce(&tokio_postgres::Client) -> Result<T, StoreError>,
-    ) -> Result<T, Problem> {
-        let client = self.desk.pool.get().await.map_err(|_| Problem::busy())?;
-        match timeout(ANSWER_WITHIN, question(&client)).await {
-            Ok(answer) => answer.map_err(|error| Problem::of_statement(&error)),
-            Err(_) => {
-                drop(Object::take(client));
-                Err(Problem::away())
-            }
-        }
+        self.desk
+            .ask(async |client| {
+                let acked = sent::ack_many(client, &[message_id], Some(subscription), None).await?;
+                if message.task.is_some() {
+                    let name = MessageName {
+                        subscription,
+                        session: &message.session,
+                        place: PLACE,
+                        key: KEY,
+                    };
+                    sent_message::forget(client, name, MessageTask::part(message.seq)).await?;
+                }
+                Ok(acked.first().map_or(Acked::Unknown, |(_, acked)| *acked))
+            })
+            .await
     }
 }
 

@@ -167,6 +167,29 @@ impl Access {
         Ok(grant)
     }
 
+    /// Lets a request through whose token has one of these scopes, before it is known what it is about: that is for
+    /// [`Self::judge_reach`] to see, which counts it against the token's rate, too.
+    ///
+    /// # Errors
+    /// The token has none of them, or is not valid.
+    pub async fn admit_any(
+        &self,
+        headers: &HeaderMap,
+        Peer(peer): Peer,
+        scopes: &[Scope],
+    ) -> Result<Option<Arc<Grant>>, Problem> {
+        let mut refused = Problem::unauthorized("the request has no scope: nothing was done");
+        for scope in scopes {
+            match self.admit(headers, peer, *scope).await {
+                Err(problem) if problem.problem_type() == problem_type::FORBIDDEN => {
+                    refused = problem;
+                }
+                admitted => return admitted,
+            }
+        }
+        Err(refused)
+    }
+
     /// The grant of a request's token, which has this scope; `None` where none is needed.
     async fn admit(
         &self,

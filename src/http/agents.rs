@@ -18,7 +18,6 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use deadpool_postgres::Object;
 use lanekeeper_core::frame::{self, Frame, Kind, Message, Received};
 use lanekeeper_core::subscription::FrameAcknowledge;
 use lanekeeper_core::trace::TraceContext;
@@ -26,11 +25,11 @@ use lanekeeper_postgres::append::{Enqueued, Fate, NewEvent};
 use lanekeeper_postgres::appender::AppenderError;
 use lanekeeper_postgres::response::enter_responses;
 use lanekeeper_postgres::token::{Grant, Scope};
-use lanekeeper_postgres::{StoreError, frames, sent};
+use lanekeeper_postgres::{frames, sent};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::access::{Peer, Reach, may_reach};
@@ -40,8 +39,6 @@ use super::problem::Problem;
 use super::problem_type;
 use super::routes::{Routes, Shared};
 
-/// For Postgres to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// How long a request waits until what it sent is handled: less than the time-out of a delivery.
 const HANDLED_WITHIN: Duration = Duration::from_secs(10);
 /// Between two looks at what was handled; it doubles up to the second.
@@ -222,7 +219,8 @@ impl Inbox {
     }
 
     async fn acknowledge(&self) -> Result<Option<FrameAcknowledge>, Problem> {
-        self.ask(async |client| frames::inbox(client, &self.stream).await)
+        self.desk
+            .ask(async |client| frames::inbox(client, &self.stream).await)
             .await
     }
 
@@ -285,7 +283,8 @@ impl Inbox {
             return Ok(());
         }
         let (stream, session, peer) = (&self.stream, &taken.session, self.sender());
-        self.ask(async |client| enter_responses(client, &answers, stream, session, peer).await)
+        self.desk
+            .ask(async |client| enter_responses(client, &answers, stream, session, peer).await)
             .await
     }
 
@@ -344,13 +343,14 @@ impl Inbox {
 
     /// Acknowledges what was sent to this peer. Other ids, late ones and repeated ones do nothing.
     async fn take_acks(&self, ids: &[Uuid]) -> Result<(), Problem> {
-        self.ask(async |client| {
-            for subscription in frames::sent_to(client, self.sender()).await? {
-                sent::ack_many(client, ids, Some(&subscription), None).await?;
-            }
-            Ok(())
-        })
-        .await
+        self.desk
+            .ask(async |client| {
+                for subscription in frames::sent_to(client, self.sender()).await? {
+                    sent::ack_many(client, ids, Some(&subscription), None).await?;
+                }
+                Ok(())
+            })
+            .await
     }
 
     /// The ids that the answer acknowledges.
@@ -387,6 +387,7 @@ impl Inbox {
             .collect();
         let (stream, session) = (&self.stream, &taken.session);
         let handled = self
+            .desk
             .ask(async |client| frames::handled(client, stream, session, &events).await)
             .await?;
         Ok(taken
@@ -395,21 +396,6 @@ impl Inbox {
             .filter(|message| handled.contains(&message.seq))
             .map(|message| message.id)
             .collect())
-    }
-
-    /// Asks Postgres. A connection that does not answer in time does not go back to the pool.
-    async fn ask<T>(
-        &self,
-        question: impl AsyncFnOnce(&tokio_postgres::Client) -> Result<T, StoreError>,
-    ) -> Result<T, Problem> {
-        let client = self.desk.pool.get().await.map_err(|_| Problem::busy())?;
-        match timeout(ANSWER_WITHIN, question(&client)).await {
-            Ok(answer) => answer.map_err(|error| Problem::of_statement(&error)),
-            Err(_) => {
-                drop(Object::take(client));
-                Err(Problem::away())
-            }
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use lanekeeper_telemetry::Metrics;
 use serde_json::Value;
 
 use super::a2a::{self, Inbox};
+use super::a2a_agent::{self, Agents};
 use super::documents::{self, Documents};
 use super::events::{self, Desk};
 use super::live::{self, Live, cors};
@@ -27,6 +28,7 @@ use super::{acks, agents, health, inbound, interrupts, metrics, problem_type, re
 /// What handlers share.
 #[derive(Clone)]
 pub struct Api {
+    agents: Arc<Agents>,
     desk: Arc<Desk>,
     documents: Arc<Documents>,
     inbox: Arc<Inbox>,
@@ -48,6 +50,7 @@ macro_rules! parts {
 }
 
 parts! {
+    agents: Arc<Agents>;
     desk: Arc<Desk>;
     documents: Arc<Documents>;
     inbox: Arc<Inbox>;
@@ -69,6 +72,7 @@ impl Api {
         metrics: Option<Metrics>,
     ) -> Self {
         Self {
+            agents: Arc::new(Agents::new(Arc::clone(&desk), Arc::clone(&live))),
             documents: Arc::new(Documents::new(Arc::clone(&desk))),
             inbox: Arc::new(Inbox::new(Arc::clone(&desk), environment.clone())),
             receiving: Arc::new(Receiving::new(Arc::clone(&desk), environment)),
@@ -92,6 +96,7 @@ fn others() -> Routes<Api> {
         .merge(metrics::routes())
         .merge(events::routes())
         .merge(a2a::routes())
+        .merge(a2a_agent::routes())
         .merge(acks::routes())
         .merge(agents::routes())
         .merge(documents::routes())

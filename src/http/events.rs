@@ -12,12 +12,12 @@ use axum::response::{IntoResponse, Response};
 use deadpool_postgres::Pool;
 use http_body_util::BodyExt as _;
 use lanekeeper_core::trace::TraceContext;
-use lanekeeper_postgres::Database;
 use lanekeeper_postgres::append::Enqueued;
 use lanekeeper_postgres::appender::Appender;
 use lanekeeper_postgres::inspect::{self, FindError};
 use lanekeeper_postgres::log::LineView;
 use lanekeeper_postgres::token::Scope;
+use lanekeeper_postgres::{Database, StoreError};
 use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::serving::Serving;
 use lanekeeper_telemetry::span::{AppendSpan, is_well_formed};
@@ -137,6 +137,21 @@ impl Desk {
     pub async fn sign_in_body(&self, body: axum::body::Body) -> Result<Vec<u8>, Problem> {
         let reading = self.body_of_stranger(Stranger::SignIn, SMALL_BODY, body);
         Ok(reading.await?.bytes)
+    }
+
+    /// Asks Postgres. A connection that does not answer in time does not go back to the pool.
+    pub(crate) async fn ask<T>(
+        &self,
+        question: impl AsyncFnOnce(&tokio_postgres::Client) -> Result<T, StoreError>,
+    ) -> Result<T, Problem> {
+        let client = self.pool.get().await.map_err(|_| Problem::busy())?;
+        match timeout(ANSWER_WITHIN, question(&client)).await {
+            Ok(answer) => answer.map_err(|error| Problem::of_statement(&error)),
+            Err(_) => {
+                drop(deadpool_postgres::Object::take(client));
+                Err(Problem::away())
+            }
+        }
     }
 
     /// Counts events that were appended.

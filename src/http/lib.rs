@@ -4,6 +4,7 @@
 //! problem documents (`problem`).
 
 mod a2a;
+mod a2a_agent;
 pub mod access;
 mod acks;
 mod agents;

@@ -163,6 +163,12 @@ impl Problem {
         Self::later(of::BUSY, detail, RETRY_AFTER_S)
     }
 
+    /// The server has reached its limit of live followers.
+    pub fn too_many_followers() -> Self {
+        let detail = "as many clients follow as this worker takes: nothing was done";
+        Self::later(of::BUSY, detail, 5).hint("raise live.max_followers, or add workers")
+    }
+
     /// A defect of ours.
     pub fn failed() -> Self {
         let detail =

@@ -4,6 +4,7 @@
 //! say which operation failed and what that means for what was to be written ([`ErrorClass`]).
 
 pub mod a2a;
+pub mod a2a_agent;
 pub mod aggregate;
 pub mod append;
 pub mod appender;

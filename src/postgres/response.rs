@@ -100,7 +100,7 @@ pub async fn response(
     loop {
         let looking = async {
             let client = pool.get().await.map_err(ResponseError::NoConnection)?;
-            Ok(find(&**client, stream, request_id).await?)
+            Ok(find_response(&**client, stream, request_id).await?)
         };
         // One look at least, however short the wait.
         match timeout_at(until.max(Instant::now() + longest), looking).await {
@@ -116,7 +116,11 @@ pub async fn response(
     }
 }
 
-async fn find(
+/// The answer to a request of which [`expect_response`] was told, if it is there by now.
+///
+/// # Errors
+/// Where it cannot be read.
+pub async fn find_response(
     client: &impl GenericClient,
     stream: &str,
     request_id: Uuid,

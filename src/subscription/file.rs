@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_core::subscription::{
     Acknowledge, Events, Exhaustion, FileError, FrameAcknowledge, Limit, MessageStage, OnFull,
     Problem, Start, built_in,
@@ -17,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::section::Section;
 use super::source::{self, SourceSection};
-use super::{limit, settings, value};
+use super::{agent, limit, settings, value};
 
 /// The largest `max_pending`: with a filter, an append to a full session counts up to four times as many events.
 const MOST_PENDING: u32 = 100_000;
@@ -45,6 +46,8 @@ pub struct StreamSection {
     pub keep_events: Option<bool>,
     /// Empty: none.
     pub terminal: Option<Vec<String>>,
+    /// `Some(None)`: it is no agent.
+    pub a2a: Option<Option<AgentDefinition>>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -209,6 +212,7 @@ impl<'t> Reader<'t> {
             ),
             keep_events: section.take("keep_events", value::flag),
             terminal: section.take("terminal", value::terminal),
+            a2a: agent::take(name, &mut section),
         };
         if name == "lifecycle" && stream.terminal.is_some() {
             section.refuse_whole(

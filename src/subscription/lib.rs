@@ -1,6 +1,7 @@
 //! The subscription file: what it asks for, judged by the adapters that it names, and the difference between that
 //! and what is in force. No SQL here; `postgres::subscription` reads and writes the rows.
 
+mod agent;
 mod contradiction;
 mod file;
 mod limit;

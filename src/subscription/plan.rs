@@ -86,6 +86,7 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         retry: retry(&section.retry, &before.retry),
         acknowledge: section.acknowledge.unwrap_or(before.acknowledge),
         keep_events: section.keep_events.unwrap_or(before.keep_events),
+        a2a: section.a2a.clone().unwrap_or(before.a2a),
         pending: pending(section.pending, before.pending),
         terminal: section.terminal.clone().unwrap_or(before.terminal),
     }

@@ -44,7 +44,7 @@ impl Stage {
             delay: DELIVERY,
             ..Line::default()
         });
-        apply(ground.url(), proxy.port(), false).await;
+        apply(ground.url(), proxy.port(), false, false).await;
         Self {
             client: connect(ground.url()).await,
             ground,
@@ -116,6 +116,7 @@ impl Stage {
             arrivals: self.receiver.reader().more(),
             causes,
             rounds: Vec::new(),
+            acks: None,
             limited: None,
         };
         let wrong = case.judge();

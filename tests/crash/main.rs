@@ -13,6 +13,7 @@
 #[allow(dead_code, unused_imports, reason = "tests/it uses the rest")]
 mod support;
 
+mod acknowledger;
 #[cfg(feature = "crash-points")]
 mod crash_points;
 mod ground;

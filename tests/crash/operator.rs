@@ -78,7 +78,7 @@ async fn operate(deaths: Deaths, dice: Dice, stop: Arc<AtomicBool>) -> Vec<Round
     rounds
 }
 
-async fn connected(client: &mut Option<Client>, url: &str) -> bool {
+pub async fn connected(client: &mut Option<Client>, url: &str) -> bool {
     if client.as_ref().is_none_or(Client::is_closed) {
         *client = None;
         // With the server away there is nothing to operate.

@@ -12,12 +12,14 @@ use uuid::Uuid;
 
 use crate::ledger::{Entry, Fate};
 
+mod acked;
 mod course;
 mod letters;
 mod terminal;
 #[cfg(test)]
 mod tests;
 
+pub use acked::Acks;
 use course::Course;
 use letters::Requeues;
 pub use letters::{Letter, Place, Round};
@@ -86,6 +88,8 @@ pub struct Case {
     pub causes: usize,
     /// What operators had delivered again.
     pub rounds: Vec<Round>,
+    /// A subscription whose messages are acknowledged, what came of that, and how much may delay or repeat a message.
+    pub acks: Option<(&'static str, Acks, usize)>,
     /// A subscription's limit, where requests arrive about when they were let go.
     pub limited: Option<(&'static str, Limit)>,
 }
@@ -202,6 +206,16 @@ pub enum Violation {
         letter: i64,
         by: i64,
     },
+    /// A cursor passed it, without an outcome, before anybody acknowledged it.
+    SettledUnacknowledged {
+        lane: LaneName,
+        seq: i64,
+    },
+    /// It came once more, and it was not in flight when it was acknowledged.
+    SentAfterItsAcknowledgement {
+        lane: LaneName,
+        seq: i64,
+    },
     /// More than the limit lets through in so much time.
     TooFast {
         sends: usize,
@@ -222,6 +236,10 @@ impl Case {
         self.judge_log(&mut found);
         self.judge_ids(&mut found);
         self.judge_pace(&mut found);
+        let acknowledged = self.acks.as_ref().map(|(name, acks, causes)| {
+            acks.judge(name, &self.arrivals, *causes, &mut found);
+            *name
+        });
         let mut requeues: HashMap<&LaneName, Vec<&Round>> = HashMap::new();
         for round in &self.rounds {
             requeues.entry(&round.lane).or_default().push(round);
@@ -257,7 +275,12 @@ impl Case {
                     state,
                     arrivals: &arrivals,
                 };
-                lane.judge(subscription, self.causes, &mut found);
+                // What is acknowledged late is sent again, from the first that is not, past those that are.
+                let causes = match acknowledged == Some(subscription.name) {
+                    true => usize::MAX / 2,
+                    false => self.causes,
+                };
+                lane.judge(subscription, causes, &mut found);
             }
         }
         found.into_iter().collect()

@@ -162,6 +162,8 @@ pub struct Plan {
     pub limited: bool,
     /// Whether the receiver refuses some events for good, and an operator has the dead letters delivered again.
     pub requeued: bool,
+    /// Whether the messages of one subscription are acknowledged by a consumer, and sent again where they are not.
+    pub acknowledged: bool,
 }
 
 impl Plan {
@@ -190,7 +192,16 @@ impl Plan {
         let plan = Self::with(seed, &Dice::new(seed), faults);
         Self {
             requeued: false,
+            acknowledged: false,
             ..plan
+        }
+    }
+
+    /// With these faults and a consumer who acknowledges what comes to one subscription.
+    pub fn acknowledging(seed: u64, faults: &[Fault]) -> Self {
+        Self {
+            acknowledged: true,
+            ..Self::only(seed, faults)
         }
     }
 
@@ -220,6 +231,7 @@ impl Plan {
             delivery_ms: [2, 5, 10][dice.roll(3) as usize],
             limited: dice.roll(8) == 0 || faults.iter().any(|fault| fault.strikes_redis()),
             requeued: dice.roll(3) == 0,
+            acknowledged: dice.roll(3) == 0,
         }
     }
 

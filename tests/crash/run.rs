@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::acknowledger::Acknowledger;
 use crate::ground::Ground;
 use crate::ledger::Ledger;
 use crate::monitor::Monitor;
 use crate::operator::{Operator, ask_in_peace};
 use crate::oracle::Case;
 use crate::plan::{Fault, Plan};
-use crate::scene::{LIMIT, LIMITED, SUBSCRIPTIONS, Scene, lanes, log};
+use crate::scene::{ACKNOWLEDGED, LIMIT, LIMITED, SUBSCRIPTIONS, Scene, lanes, log};
 use crate::support::{Dice, Server};
 use crate::timeline::{Timeline, recovery_ms, stale};
 use crate::workload::Producers;
@@ -33,6 +34,8 @@ pub struct Report {
     /// Dead letters that an operator had delivered again, each time; and how many were accepted.
     pub requeued: usize,
     pub redelivered: usize,
+    /// Messages that a consumer acknowledged.
+    pub acknowledged: usize,
     /// Whether anything happened that allows duplicates.
     pub may_repeat: bool,
     /// Of each lane that a killed worker held, where nothing else interfered; at the default settings.
@@ -74,6 +77,13 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     let operator = plan
         .requeued
         .then(|| Operator::start(deaths.clone(), !plan.seed));
+    let acknowledger = plan.acknowledged.then(|| {
+        Acknowledger::start(
+            deaths.clone(),
+            scene.receiver.reader(),
+            plan.seed.rotate_left(32),
+        )
+    });
     let mut timeline = Timeline::new(&mut scene, plan, deaths, bursts);
     timeline.run(plan).await;
     let (strikes, stopping) = (timeline.strikes, timeline.stopping);
@@ -93,6 +103,10 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
         ask_in_peace(scene.ground.url(), plan.seed, &mut rounds).await;
         settle(&scene).await;
     }
+    let acks = match acknowledger {
+        Some(acknowledger) => Some(acknowledger.stop().await),
+        None => None,
+    };
     // Those that were told to stop in the midst of it.
     let only_stops = plan.faults().all(|fault| fault == Fault::StopWorker);
     for ended in stopping {
@@ -119,6 +133,7 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
         arrivals,
         causes,
         rounds,
+        acks: acks.map(|acks| (ACKNOWLEDGED, acks, causes + plan.schedule.len())),
         limited: (plan.limited && !plan.faults().any(Fault::bunches_arrivals))
             .then_some((LIMITED, LIMIT)),
     };
@@ -146,7 +161,9 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
     let letters = case.lanes.values().flat_map(|lane| lane.letters.values());
     // Where nothing else interfered.
     let recovered = |fault: Fault, soon: bool| {
-        let alone = plan.soon == soon && plan.faults().all(|one| one == fault);
+        // A lane that waits for an acknowledgement is in no hurry.
+        let alone =
+            plan.soon == soon && !plan.acknowledged && plan.faults().all(|one| one == fault);
         let struck = strikes
             .iter()
             .filter(|strike| alone && strike.fault == fault);
@@ -161,7 +178,12 @@ pub async fn run(plan: &Plan, ground: Ground) -> (Report, Option<Server>) {
         outcomes: case.lanes.values().map(|lane| lane.outcomes.len()).sum(),
         requeued: case.rounds.len(),
         redelivered: letters.filter(|letter| letter.is_redelivered).count(),
-        may_repeat: causes > 0,
+        acknowledged: case
+            .acks
+            .as_ref()
+            .map_or(0, |(_, acks, _)| acks.acked_ms.len()),
+        // What is acknowledged late is sent again.
+        may_repeat: causes > 0 || plan.acknowledged,
         kill_recovery_ms: recovered(Fault::KillWorker, false),
         frozen_soon_ms: recovered(Fault::FreezeWorker, true),
         frozen_recovery_ms: recovered(Fault::FreezeWorker, false),

@@ -50,6 +50,9 @@ pub const SUBSCRIPTIONS: [Subscription; 3] = [
 /// Which of them has its receiver refuse some events for good, where a plan has an operator for them.
 pub const REFUSED: &str = "bounded";
 
+/// Which of them has its messages acknowledged, where a plan has a consumer for that.
+pub const ACKNOWLEDGED: &str = "some";
+
 /// Which of them has a limit, where a plan has one: less than its load at times, more than it on the whole.
 pub const LIMITED: &str = "all";
 pub const LIMIT: Limit = Limit {
@@ -102,7 +105,8 @@ impl Scene {
         let (receiver, port) = Receiver::refusing(dir.path(), refused).await;
         let here = |port| Upstream::Tcp(([127, 0, 0, 1], port).into());
         let receiver_proxy = Proxy::start(here(port), Protocol::Http).await;
-        apply(ground.url(), receiver_proxy.port(), plan.limited).await;
+        let port = receiver_proxy.port();
+        apply(ground.url(), port, plan.limited, plan.acknowledged).await;
         let upstream = Upstream::of(ground.url());
         let faketime = FAKETIME.iter().any(|path| Path::new(path).exists());
         let redis = plan.limited.then(RedisServer::start);
@@ -321,7 +325,7 @@ fn letters(row: &tokio_postgres::Row) -> BTreeMap<i64, Letter> {
     letters
 }
 
-pub async fn apply(url: &str, port: u16, limited: bool) {
+pub async fn apply(url: &str, port: u16, limited: bool, acknowledged: bool) {
     let file: String = SUBSCRIPTIONS
         .iter()
         .map(|subscription| {
@@ -336,10 +340,15 @@ pub async fn apply(url: &str, port: u16, limited: bool) {
             } else {
                 String::new()
             };
+            let ack = if acknowledged && *name == ACKNOWLEDGED {
+                "ack = \"required\"\nack_timeout = \"2s\"\nwindow = 8\n"
+            } else {
+                ""
+            };
             format!(
                 "[subscription.{name}]\nstream = \"{STREAM}\"\n{events}adapter = \"webhook\"\n\
                  url = \"http://127.0.0.1:{port}/{name}\"\nsecret_env = \"{SECRET_ENV}\"\n\
-                 timeout = \"5s\"\nhistory = true\n{limit}\
+                 timeout = \"5s\"\nhistory = true\n{limit}{ack}\
                  retry = {{ schedule = [\"50ms\", \"100ms\", \"200ms\"], max_attempts = {max_attempts} }}\n"
             )
         })

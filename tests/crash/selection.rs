@@ -16,6 +16,12 @@ async fn requeueing(seed: u64, faults: &[Fault]) -> Report {
     report
 }
 
+/// With a consumer who acknowledges what comes to one subscription.
+async fn acknowledging(seed: u64, faults: &[Fault]) {
+    let report = carry_out(Plan::acknowledging(seed, faults)).await;
+    assert!(report.acknowledged > 20, "{report:?}");
+}
+
 async fn carry_out(plan: Plan) -> Report {
     let ground = if plan.faults().any(Fault::takes_the_server) {
         Ground::own(Server::start().await, plan.seed).await
@@ -137,6 +143,31 @@ async fn one_worker_loses_redis_and_others_reach_it() {
     let report = one(19, &[CutRedis, SilenceRedis, DelayRedis, CutRedis]).await;
     assert_eq!(report.duplicates, 0);
     one(20, &[SilenceRedis, KillWorker, CutRedis, KillRedis]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_comes_no_more_and_nothing_else_is_passed() {
+    acknowledging(20, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledgements_hold_while_workers_die_and_connections_are_cut() {
+    use Fault::*;
+    let faults = [
+        KillWorker,
+        CutAfterSettlement,
+        CutWorker,
+        CutAfterClaim,
+        TerminateBackend,
+        KillReceiver,
+    ];
+    acknowledging(21, &faults).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledgements_hold_while_the_server_restarts_and_fails_over() {
+    use Fault::*;
+    acknowledging(22, &[RestartServer, CutWorker, FailOver]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,7 +46,7 @@ pub async fn vanish(seed: u64) -> Option<Vec<i64>> {
         delay: DELIVERY,
         ..Line::default()
     });
-    apply(ground.url(), proxy.port(), false).await;
+    apply(ground.url(), proxy.port(), false, false).await;
     let secrets = [receiver.new_secret(), receiver.new_secret()];
     let start = |program, (sender, secret): &(usize, String), variables: &[(&str, &str)]| {
         WorkerProcess::spawn_as(program, ground.url(), *sender, secret, variables)
@@ -123,6 +123,7 @@ pub async fn vanish(seed: u64) -> Option<Vec<i64>> {
         // Its deliveries are given up, and its settlements are lost.
         causes: 2,
         rounds: Vec::new(),
+        acks: None,
         limited: None,
     };
     wrong.extend(case.judge().iter().map(ToString::to_string));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::agent::AgentDefinition;
 use super::duration;
 use super::limit::{self, Limit};
 use super::pending::{self, MessageStage, PendingBound};
@@ -196,6 +197,9 @@ pub struct StreamDefinition {
     /// Event types of which one is the last event of its session. Empty: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub terminal: Vec<String>,
+    /// The agent that it is for callers who speak A2A.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub a2a: Option<AgentDefinition>,
 }
 
 impl Default for StreamDefinition {
@@ -214,6 +218,7 @@ impl Default for StreamDefinition {
             acknowledge: FrameAcknowledge::default(),
             keep_events: false,
             terminal: Vec::new(),
+            a2a: None,
         }
     }
 }

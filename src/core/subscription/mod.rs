@@ -1,6 +1,7 @@
 //! The subscription model: what a subscription is, what a change of it is, and the subscriptions that Lanekeeper
 //! makes itself. No file, no SQL: the crate `subscription` reads the file, `postgres` reads and writes the rows.
 
+pub mod agent;
 pub mod built_in;
 mod change;
 mod definition;

@@ -112,11 +112,7 @@ pub async fn read(
 }
 
 fn follow(permit: &Arc<ConnectionPermit>) -> Result<Following, Problem> {
-    permit.follow().ok_or_else(|| {
-        let detail = "as many clients follow as this worker takes: nothing was done";
-        Problem::later(problem_type::BUSY, detail, 5)
-            .hint("raise live.max_followers, or add workers")
-    })
+    permit.follow().ok_or_else(Problem::too_many_followers)
 }
 
 /// One client's read.

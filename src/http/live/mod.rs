@@ -85,6 +85,8 @@ pub struct Live {
     instruments: Instruments,
     /// Clients that were upgraded to WebSockets.
     sockets: TaskTracker,
+    /// Answers that go on are ended then.
+    pub(crate) stopping: CancellationToken,
 }
 
 impl Live {
@@ -133,6 +135,7 @@ impl Live {
             units,
             instruments,
             sockets: TaskTracker::new(),
+            stopping: stopping.clone(),
         });
         tokio::spawn(reader::run(Arc::clone(&hub), reading, stopping.clone()));
         tokio::spawn(listen::run(
@@ -294,9 +297,7 @@ async fn follow(
         (_, false) => None,
     };
     let Some(following) = client.permit.follow() else {
-        let detail = "as many clients follow as this worker takes: nothing was done";
-        return Err(Problem::later(problem_type::BUSY, detail, 5)
-            .hint("raise live.max_followers, or add workers"));
+        return Err(Problem::too_many_followers());
     };
     let headers = &client.headers;
     let joined = request::join(&live, stream, session, headers, client.peer, &client.uri).await?;

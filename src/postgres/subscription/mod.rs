@@ -18,7 +18,7 @@ use tokio_postgres::{GenericClient, Row};
 use super::StoreError;
 
 pub use apply::{Applied, ApplyError, Backfill, add_lanes, apply};
-pub(crate) use row::{acknowledge, reported_state};
+pub(crate) use row::{a2a, acknowledge, reported_state};
 
 pub use built_in::{BuiltInError, Done, install, remove};
 

@@ -4,13 +4,14 @@
 use std::error::Error;
 use std::time::Duration;
 
+use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_core::subscription::{
     Acknowledge, Exhaustion, FrameAcknowledge, Limit, MessageStage, OnFull, PendingBound, Start,
     limit,
 };
 use serde_json::Value;
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Type, accepts};
+use tokio_postgres::types::{FromSql, Json, Type, accepts};
 
 use crate::report::ReportedState;
 
@@ -122,6 +123,12 @@ pub(super) fn lifecycle(row: &Row) -> Result<Vec<MessageStage>, tokio_postgres::
 pub(crate) fn acknowledge(row: &Row) -> Result<FrameAcknowledge, tokio_postgres::Error> {
     let Word(word) = row.try_get("acknowledge")?;
     Ok(word)
+}
+
+/// The column `a2a` of a stream.
+pub(crate) fn a2a(row: &Row) -> Result<Option<AgentDefinition>, tokio_postgres::Error> {
+    let agent: Option<Json<AgentDefinition>> = row.try_get("a2a")?;
+    Ok(agent.map(|Json(agent)| agent))
 }
 
 /// The column `start_from`.

@@ -35,6 +35,7 @@ pub(super) async fn put_stream(
         acknowledge,
         keep_events,
         terminal,
+        a2a,
     } = &step.definition;
     let row = transaction
         .query_one(
@@ -52,6 +53,7 @@ pub(super) async fn put_stream(
                 &acknowledge.as_str(),
                 keep_events,
                 &(!terminal.is_empty()).then_some(terminal),
+                &a2a.as_ref().map(|agent| json!(agent)),
             ],
         )
         .await

@@ -50,6 +50,7 @@ fn good() -> Case {
         arrivals: (1..=5).map(|seq| arrival(seq, 0)).collect(),
         causes: 0,
         rounds: Vec::new(),
+        acks: None,
         limited: None,
     }
 }

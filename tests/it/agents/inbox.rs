@@ -15,7 +15,7 @@ fn batch(frames: &[Value]) -> Value {
     json!({"v": 1, "type": "BATCH", "frames": frames})
 }
 
-pub(super) async fn post(site: &Site, stream: &str, token: &str, body: String) -> Answer {
+pub(crate) async fn post(site: &Site, stream: &str, token: &str, body: String) -> Answer {
     let path = format!("/v1/agents/{stream}/frames");
     let request = site.request(Method::POST, &path).bearer_auth(token);
     Answer::of(request.body(body).send().await.unwrap()).await

@@ -2,7 +2,7 @@
 
 mod adapter;
 mod handled;
-mod inbox;
+pub(crate) mod inbox;
 mod pair;
 mod peers;
 mod receivers;

@@ -25,7 +25,9 @@ const EXEMPT: [&str; 5] = [
 ];
 
 /// What takes something else than an access token, which strangers lack as well: how they are refused.
-const OTHER_PROOF: [(&str, u16); 2] = [
+const OTHER_PROOF: [(&str, u16); 3] = [
+    // The card of an agent is for everybody; the stream of this name is none.
+    ("/v1/agents/{stream}/a2a/.well-known/agent-card.json", 404),
     // The token that an agent was sent with a message.
     ("/v1/a2a/{subscription}/{message_id}", 401),
     // The signature of a source's platform, of which there is none.

@@ -2,7 +2,11 @@
 
 mod a2a_agent;
 mod a2a_answers;
+mod a2a_calls;
+mod a2a_clients;
+mod a2a_house;
 mod a2a_push;
+mod a2a_refusals;
 mod a2a_strangers;
 mod cloudevents_in;
 mod cloudevents_out;

@@ -18,9 +18,13 @@ fn tools() -> PathBuf {
 pub(super) fn script(name: &str) -> Option<Command> {
     let tools = tools();
     let (program, needed) = if name.ends_with(".mjs") {
+        let package = match name.starts_with("a2a") {
+            true => "@a2a-js/sdk",
+            false => "cloudevents",
+        };
         (
             PathBuf::from("node"),
-            tools.join("node_modules/cloudevents"),
+            tools.join("node_modules").join(package),
         )
     } else {
         let python = tools.join("python/bin/python");
