@@ -298,7 +298,8 @@ async fn without_a_notification_the_holders_settlement_is_refused_and_the_rest_i
     worker.stop().await;
 }
 
-/// Its holder has an entry that is due in half a minute, and gives the lane back by that.
+/// Its holder has an entry that is due in half a minute, and puts one in its place that is due at once when it hears of the
+/// close.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once() {
     let bed = Bed::new().await;
@@ -336,6 +337,52 @@ async fn a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once
     // The delivery that was under way was cancelled, or ended before that.
     let accepted = bed.accepted().remove("s1").unwrap();
     assert!(accepted == [3] || accepted == [1, 3], "{accepted:?}");
+    worker.stop().await;
+}
+
+/// Its settlement is refused, and leaves the entry that it has: due in an hour. The append made none, since it found that the
+/// lane had work.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_goes_on_at_once_when_its_holder_has_not_heard_of_the_close_before_its_delivery_ends()
+ {
+    let bed = Bed::new().await;
+    bed.fake.hold("s1");
+    let settings = WorkerSettings {
+        frozen_after: Duration::from_secs(3600),
+        ..WorkerSettings::default()
+    };
+    let worker = bed.worker_with(settings).await;
+    bed.enqueue_bulk(1, 2).await;
+    let in_flight =
+        "SELECT count(*) FROM lanekeeper.ready WHERE due_at > now() + interval '30 min'";
+    wait_until(LIMIT, "it is long under way", async || {
+        bed.count(in_flight).await == 1
+    })
+    .await;
+    let quiet = "BEGIN; SET LOCAL lanekeeper.notify = off";
+    bed.client.batch_execute(quiet).await.unwrap();
+    assert_eq!(close(&bed.client, false).await, 2);
+    closing::reopen_session(&bed.client, "runs", "s1")
+        .await
+        .unwrap();
+    assert_eq!(bed.enqueue("s1", "step").await, 3);
+    let finished = closing::finish(&bed.client, None, None).await.unwrap();
+    assert_eq!((finished.lanes, finished.unfinished), (1, 0));
+    // Nor does it read of it.
+    let forgotten = "DELETE FROM lanekeeper.closing_lane; COMMIT";
+    bed.client.batch_execute(forgotten).await.unwrap();
+    bed.fake.release("s1");
+    wait_until(LIMIT, "the next event is settled", async || {
+        bed.undelivered().await == 0
+    })
+    .await;
+    assert_eq!(bed.accepted()["s1"], [1, 3]);
+    let expected = ["expired", "expired", "delivered"];
+    let states = states(&bed, "out").await;
+    assert_eq!(
+        states.iter().map(|(_, state)| &**state).collect::<Vec<_>>(),
+        expected
+    );
     worker.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! D4: a whole stream. Its cursor never skips what commits late.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
@@ -26,6 +27,34 @@ async fn open_transaction(site: &Site, session: &str) -> Client {
 async fn enqueue(client: &Client, session: &str) {
     let statement = "SELECT lanekeeper.enqueue('runs', $1, 'step', '1')";
     client.execute(statement, &[&session]).await.unwrap();
+}
+
+/// Waits until the worker, which is registered, has asked several times whether transactions from before are over.
+async fn wait_until_asked_again(site: &Site) {
+    let last = "SELECT max(query_start)::text FROM pg_stat_activity
+                WHERE application_name LIKE 'lanekeeper follow%' AND datname = current_database()
+                  AND state = 'idle' AND query LIKE '%lanekeeper.follow_is_complete(%'";
+    let mut asked = BTreeSet::new();
+    wait_until(LIMIT, "it goes on asking", async || {
+        let row = site.plant.client.query_one(last, &[]).await.unwrap();
+        asked.extend(row.get::<_, Option<String>>(0));
+        asked.len() == 4
+    })
+    .await;
+}
+
+/// With what happens next the horizon takes the place of the list, when the worker is told of every append and unless another
+/// test's transaction is open.
+async fn wait_until_nothing_is_listed(site: &Site, follower: &mut Follower) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while follower.id.contains(';') {
+        assert!(tokio::time::Instant::now() < deadline, "{}", follower.id);
+        append(site, "r1", "step", 1).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), async {
+            while follower.next().await.is_some() {}
+        })
+        .await;
+    }
 }
 
 async fn of(follower: &mut Follower, session: &str, seq: i64) {
@@ -119,16 +148,7 @@ async fn transactions_that_commit_in_reverse_order_or_stay_open_are_not_skipped_
     }
     got.sort();
     assert_eq!(got, ["late", "late", "open", "under"]);
-    // With what happens next the horizon takes the place of the list, unless another test's transaction is open.
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    while resumed.id.contains(';') {
-        assert!(tokio::time::Instant::now() < deadline, "{}", resumed.id);
-        append(&site, "r1", "step", 1).await;
-        let _ = tokio::time::timeout(Duration::from_secs(1), async {
-            while resumed.next().await.is_some() {}
-        })
-        .await;
-    }
+    wait_until_nothing_is_listed(&site, &mut resumed).await;
     let mut last = Follower::open(live(&site, &resumed.id)).await;
     last.assert_silent(Duration::from_millis(500)).await;
 }
@@ -137,14 +157,17 @@ async fn transactions_that_commit_in_reverse_order_or_stay_open_are_not_skipped_
 async fn a_transaction_that_began_before_the_first_follower_does_not_escape_it() {
     let site = Site::open(&[]).await;
     append(&site, "r1", "step", 1).await;
-    // It has read that nobody follows.
+    // It has read that nobody follows, and notifies nobody. In the simple protocol it has no snapshot between two statements,
+    // which would be waited for as well.
     let early = open_transaction(&site, "early").await;
+    let append_silently = "SELECT lanekeeper.enqueue('runs', 'r1', 'step', '1')";
+    early.batch_execute(append_silently).await.unwrap();
     let mut follower = Follower::open(live(&site, "")).await;
     follower.greeted().await;
     let path = "/v1/streams/runs/sessions/r1/events/live?from=end";
     let mut of_session = Follower::open(site.request(Method::GET, path)).await;
     of_session.greeted().await;
-    enqueue(&early, "r1").await;
+    wait_until_asked_again(&site).await;
     early.batch_execute("COMMIT").await.unwrap();
     assert_eq!(of_session.seqs(1).await, [2]);
     let mut got = [follower.got().await, follower.got().await].map(|got| got.session().to_owned());
@@ -197,14 +220,17 @@ async fn a_follower_is_not_greeted_before_what_is_there_was_passed_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_that_does_not_notify_is_not_passed_by_the_cursor() {
-    let site = Site::open(&[]).await;
+    let site = Site::open(&[("LANEKEEPER_LIVE__HEARTBEAT_MS", "200")]).await;
     append(&site, "r1", "step", 1).await;
     let mut follower = Follower::open(live(&site, "")).await;
     follower.greeted().await;
     append(&site, "r1", "step", 1).await;
     of(&mut follower, "r1", 2).await;
-    let registered = "SELECT count(*) FROM lanekeeper.stream WHERE followed AND name = 'runs'";
-    assert_eq!(site.plant.count(registered).await, 1);
+    // Before that it scans, and finds whatever is there.
+    wait_until_nothing_is_listed(&site, &mut follower).await;
+    let newest = "SELECT max(e.seq) FROM lanekeeper.event AS e JOIN lanekeeper.session AS s USING (session_id)
+                  WHERE s.name = 'r1'";
+    let newest = site.plant.count(newest).await;
     let silent = connect(&site.plant.url).await;
     silent
         .batch_execute("SET lanekeeper.notify = off")
@@ -219,7 +245,7 @@ async fn an_append_that_does_not_notify_is_not_passed_by_the_cursor() {
         got.push((one.session().to_owned(), one.seq()));
     }
     got.sort();
-    let expected = [("r1", 3), ("r2", 1), ("silent", 1)];
+    let expected = [("r1", newest + 1), ("r2", 1), ("silent", 1)];
     assert_eq!(
         got,
         expected.map(|(session, seq)| (session.to_owned(), seq))

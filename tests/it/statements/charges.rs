@@ -95,6 +95,36 @@ async fn a_worker_that_lives_wakes_its_own_lanes_and_charges_nothing() {
     assert_eq!(bed.count(CHARGED).await, 0);
 }
 
+/// A peer has ended its connections. It has its liveness lock: the process is there, and may go on.
+#[tokio::test]
+async fn a_frozen_workers_lanes_are_woken_and_nothing_is_charged() {
+    let bed = Bed::new().await;
+    bed.enqueue_bulk(1, 1).await;
+    let mut frozen = Connection::open(&bed).await;
+    let worker_id = frozen.worker_id;
+    let control = bed.db.connect().await;
+    let is_held = worker::hold_liveness(&control, worker_id, LIMIT).await;
+    assert!(is_held.unwrap());
+    let identity = worker::Identity {
+        worker_id,
+        host: "node-a".to_owned(),
+        pid: 42,
+    };
+    worker::heartbeat(&control, &identity, false).await.unwrap();
+    let silent = "UPDATE lanekeeper.worker SET beat_at = now() - interval '1 hour'";
+    bed.client.batch_execute(silent).await.unwrap();
+    assert_eq!(frozen.claim(ScanStart::START, 1).await.lanes.len(), 1);
+    lose(&bed, frozen).await;
+    let survivor = worker::new_worker_id(&bed.client).await.unwrap();
+    let taken = worker::take_over(&bed.client, survivor, 30_000, &[])
+        .await
+        .unwrap();
+    assert_eq!(taken[0].worker_id, worker_id);
+    assert_eq!((taken[0].lanes, taken[0].charged), (1, 0));
+    assert_eq!(bed.count(CHARGED).await, 0);
+    assert_eq!(bed.count("SELECT count(*) FROM lanekeeper.claim").await, 0);
+}
+
 /// The server may get to a dying worker's last takeover when that worker's connections are gone. It is no evidence that
 /// the worker lived when it lost them: its death would not be counted, and a poison event would kill one more.
 #[tokio::test]

@@ -279,7 +279,7 @@ pub const ROWS: &[Row] = &[
                 "v_charge := true;",
             )],
         ),
-        test: "process::frozen::a_thawed_worker_settles_nothing_and_its_successors_order_is_intact",
+        test: "statements::charges::a_frozen_workers_lanes_are_woken_and_nothing_is_charged",
     },
     Row {
         name: "ChargedForARestart",
@@ -875,7 +875,7 @@ pub const ROWS: &[Row] = &[
             "finish_closing",
             &[("WHERE l.lane_id = v_lane.lane_id;", "WHERE false;")],
         ),
-        test: "engine::closing::a_session_that_is_reopened_before_its_close_is_finished_goes_on_at_once",
+        test: "engine::closing::a_lane_goes_on_at_once_when_its_holder_has_not_heard_of_the_close_before_its_delivery_ends",
     },
     Row {
         name: "InterruptWakesNobody",
