@@ -270,9 +270,9 @@ fn source_row(source: &Source) -> [String; 5] {
     let definition = &source.definition;
     [
         source.name.clone(),
-        definition.signature.as_str().to_owned(),
-        definition.secret_env.clone(),
-        output::plain(&definition.session).to_string(),
+        definition.kind().to_owned(),
+        definition.secret_env().to_owned(),
+        output::plain(definition.session()).to_string(),
         output::time(source.changed_at),
     ]
 }

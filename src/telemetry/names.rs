@@ -89,6 +89,8 @@ pub mod key {
         REASON = "lanekeeper.reason";
         /// Of a client's connection: waiting for a request, or busy with one.
         CONNECTION_STATE = "lanekeeper.connection.state";
+        /// The source.
+        SOURCE = "lanekeeper.source";
         /// The number of a replay.
         REPLAY = "lanekeeper.replay.id";
         /// What woke a lane connection: `notification`, `timer`.
@@ -191,6 +193,8 @@ instruments! {
         "Requests that were refused, by the code in their answer";
     HTTP_CONNECTIONS = "lanekeeper.http.connections", "{connection}",
         "Clients' connections, by state: waiting for a request, busy with one";
+    SOURCE_UPDATES = "lanekeeper.source.updates", "{update}",
+        "What this worker fetched from the platforms of sources, by source and outcome: enqueued, duplicate, interrupted, status, not_allowed, unsupported, refused";
     LIVE_FOLLOWERS = "lanekeeper.live.followers", "{client}",
         "Clients that follow sessions live";
     LIVE_LAG = "lanekeeper.live.lag", "s",

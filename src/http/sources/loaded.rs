@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::source::{SourceDefinition, Template};
-use lanekeeper_postgres::source::{self, Source};
+use lanekeeper_core::source::{Definition, SourceDefinition, Template};
+use lanekeeper_postgres::source;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -87,9 +87,13 @@ impl Sources {
         let environment = self.environment.clone();
         // Secrets may stand in files.
         let building = tokio::task::spawn_blocking(move || {
-            let built = sources.into_iter().map(|source| {
-                let name = source.name.clone();
-                (name, build(source, &environment).map(Arc::new))
+            // A source that workers ask takes no requests.
+            let built = sources.into_iter().filter_map(|source| {
+                let Definition::Signed(definition) = source.definition else {
+                    return None;
+                };
+                let built = build(source.id, definition, &environment).map(Arc::new);
+                Some((source.name, built))
             });
             built.collect::<ByName>()
         });
@@ -109,12 +113,16 @@ impl Sources {
     }
 }
 
-fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {
-    let variable = &source.definition.secret_env;
+fn build(
+    id: i32,
+    definition: SourceDefinition,
+    environment: &Environment,
+) -> Result<Loaded, String> {
+    let variable = &definition.secret_env;
     let secret = environment
         .secret(variable)
         .map_err(|error| error.to_string())?;
-    let key = Key::new(&source.definition, &secret)
+    let key = Key::new(&definition, &secret)
         .map_err(|reason| format!("what {variable} holds is no usable secret: {reason}"))?;
     let SourceDefinition {
         session,
@@ -124,7 +132,7 @@ fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {
         actor_id,
         actor_name,
         ..
-    } = &source.definition;
+    } = &definition;
     let optional = |text: &Option<String>| text.as_deref().map(Template::parse).transpose();
     let templates = Templates {
         session: Template::parse(session)?,
@@ -135,9 +143,9 @@ fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {
         actor_name: optional(actor_name)?,
     };
     Ok(Loaded {
-        id: source.id,
+        id,
         templates,
         key,
-        definition: source.definition,
+        definition,
     })
 }

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use deadpool_postgres::Object;
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::source::{Missing, Request, Template};
+use lanekeeper_core::source::{Action, Missing, Request, Template};
 use lanekeeper_postgres::append::{AppendError, Enqueued};
 use lanekeeper_postgres::inbound::{self, NewInbound};
 use serde_json::Value;
@@ -111,7 +111,8 @@ async fn receive(
             producer: Some(&producer),
             ..NewInbound::text(&parts.session, &name, &parts.content)
         };
-        enqueue(&receiving.desk, &message).await
+        let action = source.definition.commands.find(&parts.content, None);
+        enqueue(&receiving.desk, &message, action).await
     });
     let enqueued = appending.await.unwrap_or_else(|_| Err(Problem::failed()))?;
     let status = match enqueued.duplicate {
@@ -193,9 +194,13 @@ fn of_signature(name: &str, refused: Refused) -> Problem {
 }
 
 /// Asks Postgres. A connection that does not answer in time does not go back to the pool.
-async fn enqueue(desk: &Desk, message: &NewInbound<'_>) -> Result<Enqueued, Problem> {
+async fn enqueue(
+    desk: &Desk,
+    message: &NewInbound<'_>,
+    action: Option<Action>,
+) -> Result<Enqueued, Problem> {
     let client = desk.pool.get().await.map_err(|_| Problem::busy())?;
-    let appending = inbound::enqueue_inbound(&**client, message);
+    let appending = inbound::append(&**client, message, action);
     let Ok(appended) = timeout(ANSWER_WITHIN, appending).await else {
         drop(Object::take(client));
         return Err(Problem::of_append(&AppendError::TimedOut));

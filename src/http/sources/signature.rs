@@ -138,6 +138,7 @@ mod tests {
             actor_name: None,
             tolerance: None,
             max_bytes: 1_024,
+            commands: Default::default(),
         }
     }
 
