@@ -21,7 +21,7 @@ HOURS_TESTS := nextest run $(FEATURES) --test it
 HOURS_ONLY := test(/^(housekeeping|statements|upgrade|engine::(appending|acknowledging|closing|pausing|requeue|waking)|cli::status|hooks::spool)::/)
 
 .DEFAULT_GOAL := help
-.PHONY: help build package test matrix hours lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis api
+.PHONY: help build package test matrix hours lint deploy deny docs crash rolling demo demo-chat bench model fmt clean mutations sim clis api
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,11 @@ demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder fe
 	scripts/install-requirements.sh postgres redis
 	@$(MAKE) --no-print-directory build
 	@$(TARGET)/release/lanekeeper demo $(if $(INPUT),--input '$(INPUT)') $(if $(FAIL_EVERY),--fail-every '$(FAIL_EVERY)') $(if $(filter-out 0,$(KEEP)),--keep)
+
+demo-chat: ## A person in a chat talks to an agent in a terminal and back: a fake Telegram, a real tmux
+	scripts/install-requirements.sh postgres tmux python curl
+	@$(MAKE) --no-print-directory build
+	@LANEKEEPER='$(abspath $(TARGET))/release/lanekeeper' $(TARGET)/release/lanekeeper dev --ephemeral -- sh examples/chat/run.sh
 
 bench: build ## Measure this machine, on private servers with fsync on: WORKLOADS="drain steady", RUNS=5, BENCH_OUT=docs/bench
 	scripts/install-requirements.sh postgres

@@ -11,6 +11,7 @@
 
 use jiff::Timestamp;
 use lanekeeper_core::source::{Definition, PolledSource};
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Json;
 use tokio_postgres::{Client, GenericClient, Row, Transaction};
@@ -50,6 +51,46 @@ pub enum Bot {
     },
     /// The source is gone, or has another holder.
     Lost,
+}
+
+/// Who asks for a source, and how that goes.
+#[derive(Clone, Debug, Serialize)]
+pub struct PollStatus {
+    #[serde(skip)]
+    pub source_id: i32,
+    /// The platform's name of the bot. `None`: it was not asked yet.
+    pub bot: Option<String>,
+    pub worker_id: i64,
+    /// Why nothing is fetched.
+    pub problem: Option<String>,
+    /// When a message was last fetched.
+    pub moved_at: Option<Timestamp>,
+    /// Seconds since the worker gave a sign of life.
+    pub silent_s: i64,
+}
+
+/// Who asks for each source that somebody has asked for.
+///
+/// # Errors
+/// Where the rows cannot be read.
+pub async fn list(client: &impl GenericClient) -> Result<Vec<PollStatus>, StoreError> {
+    let failed = "reading who asks for the sources";
+    let rows = client
+        .query(include_str!("sql/source_poll_list.sql"), &[])
+        .await
+        .map_err(StoreError::on(failed))?;
+    let read = |row: &Row| {
+        Ok(PollStatus {
+            source_id: row.try_get("source_id")?,
+            bot: row.try_get("bot")?,
+            worker_id: row.try_get("worker_id")?,
+            problem: row.try_get("problem")?,
+            moved_at: row.try_get("moved_at")?,
+            silent_s: row.try_get("silent_s")?,
+        })
+    };
+    let read: Result<_, _> = rows.iter().map(read).collect();
+    read.map_err(StoreError::on(failed))
 }
 
 /// Every source that workers ask. A holder is silent after `silent_ms`.

@@ -2,6 +2,7 @@
 
 mod applying;
 mod receiving;
+mod telegram;
 
 /// Both kinds of signature. Fixtures of no platform.
 const FILE: &str = r#"
