@@ -1,6 +1,6 @@
 #!/bin/sh
 # A person on a phone talks to an agent in a terminal: Telegram in, tmux, the agent's hooks, Telegram out. Telegram is a FAKE
-# (telegram.py), and so is the agent; tmux, Postgres and Lanekeeper are real. Needs tmux, python3 and curl. Start it with
+# (telegram.py), and so is the agent; tmux, Postgres and Lanekeeper are real. Needs tmux and python3. Start it with
 #   lanekeeper dev --ephemeral -- sh examples/chat/run.sh
 set -eu
 cd "$(dirname "$0")"
@@ -35,7 +35,7 @@ until_true() {
 }
 
 echo 'No message of this example leaves this machine: its Telegram is a fake.'
-python3 telegram.py "$folder/url" &
+python3 telegram.py serve "$folder/url" &
 telegram=$!
 until_true 'the fake Telegram serves' test -s "$folder/url"
 url=$(cat "$folder/url")
@@ -52,24 +52,19 @@ tmux -f /dev/null -S "$socket" new-session -d -s agent -x 200 -y 50 -- python3 "
 pane=$(tmux -S "$socket" display-message -p -t agent '#{pane_id}')
 "$LANEKEEPER" session bind inbound tg-77 --pane "$pane" --socket "$socket"
 
-write() {
-    curl --silent --fail --output /dev/null --data "{\"text\": \"$1\"}" "$url/person"
-}
-# The chat has a message whose last version is this.
-shows() {
-    curl --silent "$url/chat" | python3 -c '
-import json, sys
-sys.exit(not any(versions[-1] == sys.argv[1] for versions in json.load(sys.stdin)))' "$1"
+# The bot has said this in the chat, at last.
+says() {
+    python3 telegram.py chat "$url" | grep --quiet -- "$1\$"
 }
 
-write 'reverse olleh'
-until_true 'the agent answers' shows hello
-write 'how many\nwords are these?'
-until_true 'the agent answers again' shows '5 words in 2 lines'
-write '/status'
-until_true 'the chat is told how the session is' sh -c "curl --silent '$url/chat' | grep -q 'Session tg-77: the agent'"
-echo 'The chat, each message with its versions:'
-curl --silent "$url/chat"
-echo
+python3 telegram.py write "$url" 'reverse olleh'
+until_true 'the agent answers' says hello
+python3 telegram.py write "$url" 'how many
+words are these?'
+until_true 'the agent answers again' says '5 words in 2 lines'
+python3 telegram.py write "$url" /status
+until_true 'the chat is told how the session is' says 'No message waits.'
+echo "The bot's messages, each with its versions:"
+python3 telegram.py chat "$url"
 echo 'The session:'
 "$LANEKEEPER" session show inbound tg-77

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """A FAKE of Telegram's Bot API, for the example beside it: no message leaves this machine, and no person reads one.
 
-It knows getMe, getUpdates, sendMessage, editMessageText and sendChatAction, of one bot and one chat. What a person would
-type into the app comes by POST /person; GET /chat shows the chat as the app would. Each change of it is printed.
+It knows getMe, getUpdates, sendMessage, editMessageText and sendChatAction, of one bot and one chat. Each change of the
+chat is printed.
+
+  telegram.py serve FILE      serves, and writes its URL into the file
+  telegram.py write URL TEXT  a person writes
+  telegram.py chat URL        the bot's messages, each with its versions
 """
 
 import json
 import sys
 import threading
 import time
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 CHAT = 77
@@ -98,9 +103,24 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-if __name__ == "__main__":
+def serve(file):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    with open(sys.argv[1], "w") as file:
+    with open(file, "w") as file:
         file.write(f"http://127.0.0.1:{server.server_port}")
     server.serve_forever()
+
+
+def write(url, text):
+    body = json.dumps({"text": text}).encode()
+    urllib.request.urlopen(urllib.request.Request(url + "/person", body)).close()
+
+
+def chat(url):
+    with urllib.request.urlopen(url + "/chat") as answer:
+        for versions in json.load(answer):
+            print(" -> ".join(versions))
+
+
+if __name__ == "__main__":
+    {"serve": serve, "write": write, "chat": chat}[sys.argv[1]](*sys.argv[2:])

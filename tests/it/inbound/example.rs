@@ -31,8 +31,8 @@ async fn a_person_in_a_chat_talks_to_an_agent_in_a_terminal_and_is_answered_by_a
     assert!(out.contains("its Telegram is a fake"), "{out}");
     // Each answer is one message, which was edited.
     for versions in [
-        r#"["Thinking \u2026", "hello"]"#,
-        r#"["Thinking \u2026", "5 words in 2 lines"]"#,
+        "\nThinking … -> hello\n",
+        "\nThinking … -> 5 words in 2 lines\n",
     ] {
         assert!(out.contains(versions), "{versions}: {out}\n{err}");
     }

@@ -1,6 +1,7 @@
 //! E: what people write to agents.
 
 pub mod hosts;
+mod example;
 mod messages;
 mod terminal;
 mod tmux;

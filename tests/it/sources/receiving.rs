@@ -243,3 +243,27 @@ async fn a_source_may_only_append_where_the_stream_names_it_and_to_sessions_that
     assert_eq!((again.status, site.logged_events().await), (200, 1));
     assert!(site.worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_a_signed_request_takes_the_place_of_what_waits() {
+    let commands = FILE.replace(
+        "max_bytes  = 2048",
+        "commands = { \"/stop\" = \"interrupt\" }\n\n[subscription.agent]\nstream = \"inbound\"\nadapter = \"exec\"\ncommand = [\"true\"]",
+    );
+    assert_ne!(commands, FILE);
+    let site = Site::open(&[("GH_SECRET", GH_SECRET), ("STD_SECRET", STD_SECRET)]).await;
+    apply(&site, &commands).await;
+    let url = [("DATABASE_URL", site.plant.url.as_str())];
+    let pause = ["subscription", "pause", "agent", "--reason", "test"];
+    assert_eq!(run(&pause, &url, "").await.code, Some(0));
+    for text in ["one", "/stop now"] {
+        let answer = github(&site, "id", &comment(text)).await;
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
+    let again = github(&site, "id", &comment("/stop now")).await;
+    assert_eq!((again.status, &again.body["seq"]), (200, &json!(2)));
+    let states = "SELECT string_agg(m.message_state, ' ' ORDER BY m.seq) FROM lanekeeper.inbound_message AS m";
+    let row = site.plant.client.query_one(states, &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "superseded pending");
+    assert!(site.worker.stop().await.success());
+}
