@@ -48,6 +48,6 @@ pub use self::watch::run;
 /// Between two signs of life of a holder, and two looks at the sources.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 /// Without a sign of life for this long a holder's connection is ended. Longer than a statement may take.
-const SILENT: Duration = Duration::from_secs(7);
+const SILENT: Duration = Duration::from_secs(6);
 /// For Postgres to answer, where its own time-out does not end the statement.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -3,6 +3,7 @@
 pub mod hosts;
 mod example;
 mod messages;
+mod phone;
 mod terminal;
 mod tmux;
 mod ways;

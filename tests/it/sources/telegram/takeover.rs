@@ -122,7 +122,7 @@ async fn a_worker_that_dies_between_the_append_and_the_commit_leaves_neither_or_
         let next = "SELECT next_update - 1 FROM lanekeeper.source_poll";
         assert_eq!(
             chat.plant.count(next).await,
-            there as i64,
+            i64::try_from(there).unwrap(),
             "the offset is moved with the message: {point:?}"
         );
         assert_eq!(updates.kept(), 4, "nothing was confirmed");

@@ -173,7 +173,7 @@ async fn a_producers_open_transaction_holds_up_its_session_and_no_other() {
 async fn a_stream_that_does_not_name_the_source_keeps_its_messages_at_the_platform() {
     let chat = Chat::new().await;
     let updates = &chat.telegram.updates;
-    let only = "SELECT lanekeeper.set_producers('inbound', ARRAY['somebody else'])";
+    let only = "SELECT lanekeeper.set_producers('inbound', ARRAY['token 1'])";
     chat.plant.client.execute(only, &[]).await.unwrap();
     updates.text(77, "wait for me");
     let worker = chat.worker().await;
