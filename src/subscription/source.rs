@@ -1,8 +1,7 @@
 //! `[source.NAME]` of the file for `apply`.
 
 use lanekeeper_core::source::{
-    Action, Definition, MAX_BYTES, Signature, SourceDefinition, TOLERANCE, Template,
-    is_source_name,
+    Action, Definition, MAX_BYTES, Signature, SourceDefinition, TOLERANCE, Template, is_source_name,
 };
 use lanekeeper_core::subscription::duration;
 use lanekeeper_core::toml_file::Position;

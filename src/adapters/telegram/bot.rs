@@ -190,10 +190,7 @@ mod tests {
         let seven = Duration::from_secs(7);
         assert_eq!(refused(429, pause), BotError::TooFast(seven));
         assert!(matches!(refused(502, said), BotError::Away(_)));
-        assert!(matches!(
-            refused(400, Value::Null),
-            BotError::Refused(_)
-        ));
+        assert!(matches!(refused(400, Value::Null), BotError::Refused(_)));
         let cut = bot.judge(200, None).unwrap_err();
         assert!(matches!(cut, BotError::Unreadable(_)));
         let result = bot.judge(200, Some(json!({"ok": true, "result": [1]})));
@@ -213,8 +210,13 @@ mod tests {
         }
         let environment = Environment::with_variables(false, [("BAD", "12: secret")]);
         for (variable, told) in [("BAD", "is no token"), ("NONE", "neither NONE nor")] {
-            let refused = TelegramBot::open(variable, None, &environment).err().unwrap();
-            assert!(refused.contains(told) && !refused.contains("secret"), "{refused}");
+            let refused = TelegramBot::open(variable, None, &environment)
+                .err()
+                .unwrap();
+            assert!(
+                refused.contains(told) && !refused.contains("secret"),
+                "{refused}"
+            );
         }
         let private = TelegramBot::open("BAD", Some("http://127.0.0.1:1"), &environment);
         assert!(private.is_err());

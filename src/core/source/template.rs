@@ -105,7 +105,10 @@ impl Part {
             return Ok(Self::Pointer((*pointer).to_owned()));
         }
         if !names.is_empty() {
-            let known: Vec<_> = names.iter().map(|(known, _)| format!("{{{known}}}")).collect();
+            let known: Vec<_> = names
+                .iter()
+                .map(|(known, _)| format!("{{{known}}}"))
+                .collect();
             return Err(format!(
                 "has the placeholder {{{name}}}; known are {}",
                 known.join(", ")

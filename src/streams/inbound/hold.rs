@@ -26,8 +26,8 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ending::end;
 use super::batch::{Batch, Failed, Me, Progress};
+use super::ending::end;
 use super::reply::Replies;
 use super::shared::Shared;
 use super::{ALIVE_EVERY, ANSWER_WITHIN, telegram};

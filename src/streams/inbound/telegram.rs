@@ -123,7 +123,10 @@ fn read(message: &Value, chat: i64, actor: Option<i64>) -> Option<Message> {
     put("chat_title", bounded(&message["chat"]["title"]));
     put("message_id", id.into());
     put("thread_id", json!(thread));
-    put("reply_to", json!(message["reply_to_message"]["message_id"].as_i64()));
+    put(
+        "reply_to",
+        json!(message["reply_to_message"]["message_id"].as_i64()),
+    );
     put("date", json!(message["date"].as_i64()));
     put("edited_at", json!(edited_at));
     put("username", bounded(&message["from"]["username"]));
@@ -174,7 +177,10 @@ fn attachment(message: &Value) -> Option<(&'static str, Value)> {
     KINDS.into_iter().find_map(|(name, kind)| {
         let given = &message[name];
         // A photo comes in several sizes, the largest last.
-        let given = given.as_array().and_then(|sizes| sizes.last()).unwrap_or(given);
+        let given = given
+            .as_array()
+            .and_then(|sizes| sizes.last())
+            .unwrap_or(given);
         given["file_id"].as_str()?;
         let mut file = Map::new();
         file.insert("kind".to_owned(), name.into());
@@ -195,7 +201,9 @@ fn attachment(message: &Value) -> Option<(&'static str, Value)> {
 
 /// A short text, or null.
 fn bounded(value: &Value) -> Value {
-    value.as_str().map_or(Value::Null, |text| first(text).into())
+    value
+        .as_str()
+        .map_or(Value::Null, |text| first(text).into())
 }
 
 fn first(text: &str) -> String {
@@ -258,15 +266,24 @@ mod tests {
     fn a_text_has_its_author_chat_and_topic() {
         let topic = json!({"text": "hi", "message_thread_id": 3, "is_topic_message": true});
         let read = message(false, text(-100, 5, topic));
-        assert_eq!((read.chat, read.thread, read.actor), (-100, Some(3), Some(5)));
+        assert_eq!(
+            (read.chat, read.thread, read.actor),
+            (-100, Some(3), Some(5))
+        );
         assert_eq!((read.kind, read.content.as_str()), ("text", "hi"));
-        assert_eq!((read.actor_name.as_deref(), read.id.as_str()), (Some("Ada L"), "-100/5"));
+        assert_eq!(
+            (read.actor_name.as_deref(), read.id.as_str()),
+            (Some("Ada L"), "-100/5")
+        );
         assert_eq!(read.fields["message_thread_id"], 3);
         // An answer in a group without topics.
         let answer = json!({"text": "hi", "message_thread_id": 3,
             "reply_to_message": {"message_id": 4, "text": "of somebody else"}});
         let read = message(false, text(-100, 5, answer));
-        assert_eq!((read.thread, &read.fields["message_thread_id"]), (None, &json!(0)));
+        assert_eq!(
+            (read.thread, &read.fields["message_thread_id"]),
+            (None, &json!(0))
+        );
         assert!(read.payload.contains(r#""reply_to":4"#) && !read.payload.contains("somebody"));
     }
 
@@ -279,13 +296,20 @@ mod tests {
         let photo = json!({"caption": "look", "photo": [{"file_id": "s"}, {"file_id": "l"}]});
         let read = message(false, text(77, 77, photo));
         assert_eq!((read.kind, read.content.as_str()), ("file", "look"));
-        assert!(read.payload.contains(r#""file_id":"l""#), "{}", read.payload);
+        assert!(
+            read.payload.contains(r#""file_id":"l""#),
+            "{}",
+            read.payload
+        );
     }
 
     #[test]
     fn who_is_not_allowed_says_nothing_wherever_he_writes() {
         let hi = || json!({"text": "hi"});
-        let stranger = Passed::NotAllowed { chat: 5, actor: Some(5) };
+        let stranger = Passed::NotAllowed {
+            chat: 5,
+            actor: Some(5),
+        };
         assert_eq!(passed(false, text(5, 5, hi())), stranger);
         // By the chat, and by the person in another chat.
         message(false, text(-100, 5, hi()));
@@ -296,7 +320,11 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_passed_and_an_edit_is_one_only_where_edits_are_taken() {
-        for more in [json!({}), json!({"text": ""}), json!({"new_chat_title": "x"})] {
+        for more in [
+            json!({}),
+            json!({"text": ""}),
+            json!({"new_chat_title": "x"}),
+        ] {
             assert_eq!(passed(true, text(77, 77, more)), Passed::Unsupported);
         }
         for update in [
@@ -315,8 +343,12 @@ mod tests {
 
     #[test]
     fn updates_are_taken_in_the_order_of_their_ids_and_those_without_one_are_left_out() {
-        let answer = json!([{"update_id": 8}, {"update_id": 3}, {"id": 1}, 5, {"update_id": i64::MAX}]);
-        let ids: Vec<i64> = updates(&source(false), &answer).iter().map(|it| it.id).collect();
+        let answer =
+            json!([{"update_id": 8}, {"update_id": 3}, {"id": 1}, 5, {"update_id": i64::MAX}]);
+        let ids: Vec<i64> = updates(&source(false), &answer)
+            .iter()
+            .map(|it| it.id)
+            .collect();
         assert_eq!(ids, [3, 8]);
         assert!(updates(&source(false), &json!({"a": 1})).is_empty());
     }

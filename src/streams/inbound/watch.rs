@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper_postgres::source_poll::{self, Watched};
 use lanekeeper_postgres::StoreError;
+use lanekeeper_postgres::source_poll::{self, Watched};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -66,7 +66,14 @@ pub async fn run(polling: Polling, ended: CancellationToken) {
                 let (id, version) = (source.source_id, source.version);
                 let holding = hold::run(Arc::clone(&shared), source, stop.clone());
                 let task = tokio::spawn(holding);
-                held.insert(id, Held { version, stop, task });
+                held.insert(
+                    id,
+                    Held {
+                        version,
+                        stop,
+                        task,
+                    },
+                );
             } else if let (false, false, Some(backend)) = (source.free, is_held, source.silent) {
                 tracing::warn!(
                     source = source.name,

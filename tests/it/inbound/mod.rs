@@ -1,7 +1,7 @@
 //! E: what people write to agents.
 
-pub mod hosts;
 mod example;
+pub mod hosts;
 mod messages;
 mod phone;
 mod terminal;

@@ -119,7 +119,11 @@ async fn a_source_that_is_wrong_is_refused_with_its_place_and_nothing_is_applied
             "commands = { \"a b\" = \"barrier\" }",
             "a command is one word",
         ),
-        ("max_bytes  = 2048", "poll = \"telegram\"", "either has `poll`"),
+        (
+            "max_bytes  = 2048",
+            "poll = \"telegram\"",
+            "either has `poll`",
+        ),
         ("[source.gh]", "[sources.gh]", "did you mean [source.gh]?"),
     ] {
         let text = FILE.replace(from, to);
@@ -179,15 +183,27 @@ async fn a_polled_source_that_is_wrong_is_refused_with_its_place() {
         ("token_env ", "token ", "secrets never enter the database"),
         ("[77, -100]", "[\"ada\"]", "a list of numbers"),
         ("[77, -100]", "77", "a list of numbers"),
-        ("allow_from = [77, -100]", "", "source.tg.allow_from: is missing"),
-        ("{chat_id}", "{/chat/id}", "known are {chat_id}, {thread_id}, {actor_id}"),
+        (
+            "allow_from = [77, -100]",
+            "",
+            "source.tg.allow_from: is missing",
+        ),
+        (
+            "{chat_id}",
+            "{/chat/id}",
+            "known are {chat_id}, {thread_id}, {actor_id}",
+        ),
         ("session ", "content ", "unknown key"),
         (
             "session ",
             "api_url = \"http://bots.example\"\nsession ",
             "must be https",
         ),
-        ("session ", "secret_env = \"S\"\nsession ", "either has `poll`"),
+        (
+            "session ",
+            "secret_env = \"S\"\nsession ",
+            "either has `poll`",
+        ),
         ("session ", "edit = true\nsession ", "did you mean edits?"),
     ] {
         let text = POLLED.replace(from, to);

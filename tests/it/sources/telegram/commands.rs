@@ -19,10 +19,22 @@ command = ["true"]
 async fn a_command_takes_the_place_of_what_waits_and_status_is_answered_in_the_chat() {
     let chat = Chat::with(MORE).await;
     let url = [("DATABASE_URL", chat.plant.url.as_str())];
-    let paused = run(&["subscription", "pause", "agent", "--reason", "test"], &url, "").await;
+    let paused = run(
+        &["subscription", "pause", "agent", "--reason", "test"],
+        &url,
+        "",
+    )
+    .await;
     assert_eq!(paused.code, Some(0), "{}", paused.stderr);
     let updates = &chat.telegram.updates;
-    for text in ["one", "two", "/stop@fake_bot that", "three", "/stopping is a word", "/NEW story"] {
+    for text in [
+        "one",
+        "two",
+        "/stop@fake_bot that",
+        "three",
+        "/stopping is a word",
+        "/NEW story",
+    ] {
         updates.text(77, text);
     }
     // Of another person's chat, which has a queue of its own.
@@ -48,17 +60,26 @@ async fn a_command_takes_the_place_of_what_waits_and_status_is_answered_in_the_c
         .collect();
     assert_eq!(states, expected);
 
-    let before = chat.plant.count("SELECT count(*) FROM lanekeeper.event").await;
+    let before = chat
+        .plant
+        .count("SELECT count(*) FROM lanekeeper.event")
+        .await;
     updates.text(77, "/status");
     let answered = "Session tg-77-0: no agent has reported itself. 1 message waits.";
     let told = |seen: &Seen| seen.texts() == [answered];
     chat.telegram.wait_until(LIMIT, "it is told", told).await;
-    assert_eq!(chat.telegram.seen().messages[0].reply_to.as_deref(), Some("8"));
+    assert_eq!(
+        chat.telegram.seen().messages[0].reply_to.as_deref(),
+        Some("8")
+    );
     updates.confirmed(LIMIT).await;
     // A stranger learns nothing.
     updates.write(5, 5, json!({"text": "/status"}));
     updates.confirmed(LIMIT).await;
-    let after = chat.plant.count("SELECT count(*) FROM lanekeeper.event").await;
+    let after = chat
+        .plant
+        .count("SELECT count(*) FROM lanekeeper.event")
+        .await;
     assert_eq!((before, chat.telegram.seen().texts().len()), (after, 1));
 
     let resumed = run(&["subscription", "resume", "agent"], &url, "").await;

@@ -28,8 +28,17 @@ async fn what_people_write_is_enqueued_with_all_its_fields_and_then_confirmed() 
     updates.write(5, 5, json!({"text": "let me in"}));
     updates.write(-5, 5, json!({"text": "let us in"}));
     updates.write(77, 77, json!({"new_chat_title": "x"}));
-    updates.write(-100, 6, json!({"text": "beep", "from": {"id": 6, "is_bot": true}}));
-    updates.push("edited_message", 77, 77, json!({"text": "edit", "edit_date": 5}));
+    updates.write(
+        -100,
+        6,
+        json!({"text": "beep", "from": {"id": 6, "is_bot": true}}),
+    );
+    updates.push(
+        "edited_message",
+        77,
+        77,
+        json!({"text": "edit", "edit_date": 5}),
+    );
     updates.push("callback_query", 77, 77, json!({}));
     updates.text(77, "the last one");
     updates.confirmed(LIMIT).await;
@@ -39,7 +48,9 @@ async fn what_people_write_is_enqueued_with_all_its_fields_and_then_confirmed() 
     );
     assert_eq!(chat.contents("tg--100-9").await, ["in a topic"]);
     assert_eq!(
-        chat.plant.count("SELECT count(*) FROM lanekeeper.event").await,
+        chat.plant
+            .count("SELECT count(*) FROM lanekeeper.event")
+            .await,
         4
     );
 
@@ -73,11 +84,18 @@ async fn what_people_write_is_enqueued_with_all_its_fields_and_then_confirmed() 
     }
     let url = [("DATABASE_URL", chat.plant.url.as_str())];
     let text = run(&["status"], &url, "").await.stdout;
-    assert!(text.contains("telegram") && text.contains("TG_TOKEN"), "{text}");
+    assert!(
+        text.contains("telegram") && text.contains("TG_TOKEN"),
+        "{text}"
+    );
     let json = run(&["status", "--output", "json"], &url, "").await.stdout;
     assert!(json.contains(r#""bot":"telegram 110201543""#), "{json}");
     let log = worker.log();
-    assert!(![text, json, metrics, log].iter().any(|said| said.contains(SECRET)));
+    assert!(
+        ![text, json, metrics, log]
+            .iter()
+            .any(|said| said.contains(SECRET))
+    );
     assert!(worker.stop().await.success());
 }
 

@@ -43,7 +43,10 @@ async fn three_replicas_and_one_token_lose_and_double_nothing_however_the_holder
     let mut write = |count: u64| {
         for _ in 0..count {
             written += 1;
-            updates.text(if written % 2 == 0 { 77 } else { -100 }, &written.to_string());
+            updates.text(
+                if written % 2 == 0 { 77 } else { -100 },
+                &written.to_string(),
+            );
         }
     };
     let mut slowest = [Duration::ZERO; 3];
@@ -77,7 +80,11 @@ async fn three_replicas_and_one_token_lose_and_double_nothing_however_the_holder
             _ => workers[at].signal(Signal::STOP),
         }
         write(1 + dice.roll(10));
-        let another = async || holder(&chat).await.is_some_and(|(_, other)| other != backend);
+        let another = async || {
+            holder(&chat)
+                .await
+                .is_some_and(|(_, other)| other != backend)
+        };
         wait_until(LIMIT, "somebody else asks", another).await;
         updates.confirmed(LIMIT).await;
         slowest[how] = slowest[how].max(since.elapsed());
@@ -128,7 +135,11 @@ async fn a_worker_that_dies_between_the_append_and_the_commit_leaves_neither_or_
         assert_eq!(updates.kept(), 4, "nothing was confirmed");
         let worker = chat.worker().await;
         updates.confirmed(LIMIT).await;
-        assert_eq!(chat.contents("tg-77-0").await, ["1", "2", "3", "4"], "{point:?}");
+        assert_eq!(
+            chat.contents("tg-77-0").await,
+            ["1", "2", "3", "4"],
+            "{point:?}"
+        );
         assert!(worker.stop().await.success());
     }
 }

@@ -36,10 +36,7 @@ async fn whatever_the_platform_answers_no_message_is_lost_and_none_comes_twice()
     updates.text(77, "last");
     chat.problem_is("telegram answered 502: Bad Gateway").await;
     updates.confirmed(LIMIT).await;
-    wait_until(LIMIT, "it is over", async || {
-        chat.problem().await.is_none()
-    })
-    .await;
+    wait_until(LIMIT, "it is over", async || chat.problem().await.is_none()).await;
     assert!(worker.logged("messages are fetched for a source again"));
     assert!(!worker.log().contains(SECRET));
     assert!(worker.stop().await.success());
@@ -52,7 +49,8 @@ async fn updates_that_come_for_ever_are_taken_once_and_asked_for_ever_more_slowl
     updates.forget_nothing(true);
     updates.text(77, "once");
     let worker = chat.worker().await;
-    chat.problem_is("nothing but updates that it was told to forget").await;
+    chat.problem_is("nothing but updates that it was told to forget")
+        .await;
     let asked = updates.asked();
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(updates.asked() - asked <= 3, "{}", updates.asked() - asked);
@@ -83,7 +81,10 @@ async fn another_program_that_asks_or_a_webhook_is_named_and_asked_against_slowl
     assert_eq!(updates.asked(), asked, "every 30 s");
     let url = [("DATABASE_URL", chat.plant.url.as_str())];
     let status = run(&["status"], &url, "").await.stdout;
-    assert!(status.contains("source tg: another program asks"), "{status}");
+    assert!(
+        status.contains("source tg: another program asks"),
+        "{status}"
+    );
     assert!(worker.stop().await.success());
 }
 
@@ -124,7 +125,9 @@ async fn a_worker_without_the_token_leaves_the_source_to_one_that_has_it() {
         poor.logged("what TG_TOKEN holds is no token")
     })
     .await;
-    let wrong = chat.worker_with(&[("TG_TOKEN", "1:wrong-token-here")]).await;
+    let wrong = chat
+        .worker_with(&[("TG_TOKEN", "1:wrong-token-here")])
+        .await;
     chat.problem_is("Telegram does not know the bot").await;
     let worker = chat.worker().await;
     chat.telegram.updates.text(77, "hello");
@@ -178,7 +181,10 @@ async fn a_stream_that_does_not_name_the_source_keeps_its_messages_at_the_platfo
     updates.text(77, "wait for me");
     let worker = chat.worker().await;
     chat.problem_is("its messages wait").await;
-    assert_eq!((updates.kept(), chat.contents("tg-77-0").await.len()), (1, 0));
+    assert_eq!(
+        (updates.kept(), chat.contents("tg-77-0").await.len()),
+        (1, 0)
+    );
     let too = "SELECT lanekeeper.set_producers('inbound', ARRAY['source tg'])";
     chat.plant.client.execute(too, &[]).await.unwrap();
     updates.confirmed(Duration::from_secs(60)).await;
