@@ -171,8 +171,14 @@ impl Holder {
         loop {
             let offset = self.alive().await?;
             let asked_at = Instant::now();
+            // After a failure the answer is wanted at once: it says whether that is over.
+            let keep_open = if self.failures == 0 {
+                POLL
+            } else {
+                Duration::ZERO
+            };
             let mut question = json!({
-                "timeout": POLL.as_secs(),
+                "timeout": keep_open.as_secs(),
                 "limit": most,
                 "allowed_updates": telegram::kinds(&self.source.definition),
             });
