@@ -162,7 +162,7 @@ async fn a_polled_source_is_planned_changed_and_shown_like_any_other() {
     let changed = POLLED.replace("77, -100", "77");
     assert_eq!(
         apply(&changed).await,
-        "~ source tg allow_from [77,-100] → [77]\n"
+        "~ source tg allow_from [77, -100] → [77]\n"
     );
     let status = run(&["status"], &url, "").await.stdout;
     for told in ["telegram", "TG_TOKEN", "tg-{chat_id}"] {
