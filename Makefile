@@ -21,7 +21,7 @@ HOURS_TESTS := nextest run $(FEATURES) --test it
 HOURS_ONLY := test(/^(housekeeping|statements|upgrade|engine::(appending|acknowledging|closing|pausing|requeue|waking)|cli::status|hooks::spool)::/)
 
 .DEFAULT_GOAL := help
-.PHONY: help build package test matrix hours lint deploy deny docs crash rolling demo bench model fmt clean mutations sim clis api
+.PHONY: help build package test matrix hours lint deploy deny docs crash rolling demo demo-chat bench model fmt clean mutations sim clis api
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,13 +35,13 @@ package: build ## A Debian package of the release build, in target/package
 test: lint deploy deny ## Everything that CI checks
 	BROWSER_TOOLS='$(TARGET)/browser-tools' PROTOCOL_TOOLS='$(TARGET)/protocol-tools' \
 		DURABLE_TOOLS='$(TARGET)/durable-tools' API_TOOLS='$(TARGET)/api-tools' \
-		scripts/install-requirements.sh pgbouncer redis faketime node tmux browser protocols durable api
+		scripts/install-requirements.sh pgbouncer redis faketime node tmux python browser protocols durable api
 	$(CARGO) build --locked $(FEATURES) --bins --examples
 	$(TARGET)/debug/lanekeeper dev --ephemeral --no-migrate -- scripts/on-test-server.sh $(SHARED) $(CARGO) $(TESTS) --locked
 	$(CARGO) test --doc --workspace --locked $(FEATURES)
 
 matrix: ## Integration tests and a selection of faults on PostgreSQL 14 to 18; MATRIX="14 18" chooses, ONLY=expression as of nextest -E
-	scripts/install-requirements.sh pgbouncer redis faketime node tmux
+	scripts/install-requirements.sh pgbouncer redis faketime node tmux python
 	$(CARGO) build --locked $(FEATURES) --bins --examples
 	MATRIX='$(MATRIX)' PROGRAM='$(TARGET)/debug/lanekeeper' \
 		TESTS='$(CARGO) $(MATRIX_TESTS) --locked $(if $(ONLY),-E $(ONLY))' scripts/matrix.sh
@@ -112,6 +112,11 @@ demo: ## The main job from end to end; KEEP=1 leaves it running, INPUT=folder fe
 	scripts/install-requirements.sh postgres redis
 	@$(MAKE) --no-print-directory build
 	@$(TARGET)/release/lanekeeper demo $(if $(INPUT),--input '$(INPUT)') $(if $(FAIL_EVERY),--fail-every '$(FAIL_EVERY)') $(if $(filter-out 0,$(KEEP)),--keep)
+
+demo-chat: ## A person in a chat talks to an agent in a terminal and back: a fake Telegram, a real tmux
+	scripts/install-requirements.sh postgres tmux python
+	@$(MAKE) --no-print-directory build
+	@LANEKEEPER='$(abspath $(TARGET))/release/lanekeeper' $(TARGET)/release/lanekeeper dev --ephemeral -- sh examples/chat/run.sh
 
 bench: build ## Measure this machine, on private servers with fsync on: WORKLOADS="drain steady", RUNS=5, BENCH_OUT=docs/bench
 	scripts/install-requirements.sh postgres

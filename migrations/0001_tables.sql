@@ -193,7 +193,8 @@ CREATE TABLE lanekeeper.subscription_version (
     PRIMARY KEY (subscription_id, version)
 );
 
--- What platforms send requests to (POST /v1/sources/NAME). Few rows, changed only by `apply`. No secrets: only their names.
+-- What platforms send requests to (POST /v1/sources/NAME), and those that workers ask. Few rows, changed only by `apply`. No
+-- secrets: only their names.
 CREATE TABLE lanekeeper.source (
     source_id  int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text NOT NULL,
@@ -212,6 +213,26 @@ CREATE TABLE lanekeeper.source_version (
     changed_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (name, version)
 );
+
+-- Where the worker stands that asks a source's platform: the holder of source_lock(). A row for each source with `poll`.
+CREATE TABLE lanekeeper.source_poll (
+    source_id     int PRIMARY KEY REFERENCES lanekeeper.source ON DELETE CASCADE,
+    -- The platform's own name of the bot. NULL: it was not asked yet.
+    bot           text,
+    -- The first update that is not taken yet, and when it was moved. NULL: none was taken.
+    next_update   bigint,
+    moved_at      timestamptz,
+    -- The holder's connection, and its last sign of life. What is older than some seconds is ended by another worker.
+    worker_id     bigint NOT NULL,
+    backend_pid   int NOT NULL,
+    backend_start timestamptz NOT NULL,
+    alive_at      timestamptz NOT NULL,
+    -- Why nothing is taken. NULL: nothing is wrong.
+    problem       text,
+    CONSTRAINT one_source_asks_for_a_bot UNIQUE (bot),
+    CONSTRAINT moved_iff_update CHECK ((next_update IS NULL) = (moved_at IS NULL)),
+    CONSTRAINT problem_is_bounded CHECK (octet_length(problem) <= 2000)
+) WITH (fillfactor = 50);
 
 -- The ordering key inside a stream. Written once, again when lanes are added or removed, and by the first append of
 -- a day.

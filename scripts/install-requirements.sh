@@ -118,6 +118,11 @@ require_tmux() {
     command -v tmux >/dev/null || fail "tmux is not on the PATH: install it, 3.1 or later"
 }
 
+require_python() {
+    command -v python3 >/dev/null || install python3 python3 python3 python
+    command -v python3 >/dev/null || fail "python3 is not on the PATH: install it"
+}
+
 # Only the runs in which a clock jumps need it; without it theirs does not.
 require_faketime() {
     for library in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1; do

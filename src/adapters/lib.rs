@@ -48,5 +48,6 @@ pub use reload::build;
 pub use settings::SettingsError;
 pub use signature::{KeyError, RandomError, Signer};
 pub use stdout::{LineWriter, Stdout};
+pub use telegram::{BotError, TelegramBot};
 pub use tmux::{SESSION_OPTION, Server as TmuxServer, Tmux, TmuxError};
 pub use webhook::{Attempt, Webhook};

@@ -5,6 +5,7 @@
 //! recognised: a message whose answer was lost is sent twice.
 
 mod answer;
+mod bot;
 mod markdown;
 
 use async_trait::async_trait;
@@ -18,6 +19,8 @@ use super::chat::{
     self, Api, Bot, Chat, Outcome, Platform, PlatformLimit, PlatformRate, Target, shared_settings,
 };
 use super::{Environment, SettingsError, settings};
+
+pub use self::bot::{BotError, TelegramBot};
 
 pub(super) const KIND: &str = "telegram";
 const API_URL: &str = "https://api.telegram.org";

@@ -13,6 +13,7 @@ use lanekeeper_postgres::inspect::{
 };
 use lanekeeper_postgres::replay::{self as replays, Replay};
 use lanekeeper_postgres::source::{self, Source};
+use lanekeeper_postgres::source_poll::{self, PollStatus};
 use serde::Serialize;
 
 use super::Failure;
@@ -52,13 +53,22 @@ pub struct Args {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line<'a> {
     Subscription(&'a Reported),
-    Source(&'a Source),
+    Source(&'a Receiving),
     Worker(&'a WorkerStatus),
     #[serde(rename = "foreign_lock")]
     ForeignLock(&'a ForeignLock),
     /// A lane with work that is due and makes no progress.
     Stalled(&'a Stalled),
     Replay(&'a Replay),
+}
+
+/// A source, and who asks its platform where a worker does.
+#[derive(Serialize)]
+struct Receiving {
+    #[serde(flatten)]
+    source: Source,
+    #[serde(flatten)]
+    poll: Option<PollStatus>,
 }
 
 /// Backends with locks that are not theirs to have: enough to see who it is.
@@ -85,7 +95,16 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
     let foreign_locks = inspect::foreign_locks(&reading, FOREIGN_LOCKS).await?;
     let deliveries = inspect::deliveries(&reading, delivery::frozen_after(config)).await?;
     let mut replays = replays::list(&reading, false, args.limit.to_ask_for(), None).await?;
-    let mut sources = source::list(&reading).await?;
+    let sources = source::list(&reading).await?;
+    let mut polls = source_poll::list(&reading).await?;
+    let mut sources: Vec<_> = sources
+        .into_iter()
+        .map(|source| {
+            let at = polls.iter().position(|poll| poll.source_id == source.id);
+            let poll = at.map(|at| polls.swap_remove(at));
+            Receiving { source, poll }
+        })
+        .collect();
     let after = Duration::from_millis(config.worker.stalled_after_ms);
     let limit = args.limit.to_ask_for();
     let stalled = inspect::stalled(&reading, after, limit, iter::empty()).await?;
@@ -134,7 +153,7 @@ pub async fn run(args: Args, config: &Config) -> Result<ExitCode, Failure> {
 
 fn print(
     subscriptions: &[Reported],
-    sources: &[Source],
+    sources: &[Receiving],
     workers: &[WorkerStatus],
     stalled: &[Stalled],
 ) -> Result<(), Failure> {
@@ -180,8 +199,15 @@ fn print(
         if !subscriptions.is_empty() {
             output::line("")?;
         }
-        let rows: Vec<_> = sources.iter().map(source_row).collect();
-        output::table(["SOURCE", "SIGNATURE", "SECRET", "SESSION", "SINCE"], &rows)?;
+        let rows: Vec<_> = sources.iter().map(|one| source_row(&one.source)).collect();
+        output::table(["SOURCE", "KIND", "SECRET", "SESSION", "SINCE"], &rows)?;
+        for one in sources {
+            let problem = one.poll.as_ref().and_then(|poll| poll.problem.as_ref());
+            if let Some(problem) = problem {
+                let name = &one.source.name;
+                output::line(output::plain(&format!("source {name}: {problem}")))?;
+            }
+        }
     }
     if !workers.is_empty() {
         if !subscriptions.is_empty() || !sources.is_empty() {
@@ -270,9 +296,9 @@ fn source_row(source: &Source) -> [String; 5] {
     let definition = &source.definition;
     [
         source.name.clone(),
-        definition.signature.as_str().to_owned(),
-        definition.secret_env.clone(),
-        output::plain(&definition.session).to_string(),
+        definition.kind().to_owned(),
+        definition.secret_env().to_owned(),
+        output::plain(definition.session()).to_string(),
         output::time(source.changed_at),
     ]
 }

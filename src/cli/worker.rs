@@ -42,6 +42,8 @@ use lanekeeper_producer::Producer;
 use lanekeeper_producer::spool::{self, DrainLimits, DrainReport, Spool};
 use lanekeeper_streams::hooks::SPOOLED;
 use lanekeeper_streams::hooks::registry::SessionRegistry;
+use lanekeeper_streams::inbound::{self, Polling};
+use lanekeeper_telemetry::sources::SourceUpdates;
 use lanekeeper_telemetry::{Telemetry, Tracing, names, serving as instruments};
 
 use super::Failure;
@@ -148,6 +150,8 @@ pub struct Serving {
     pub address: SocketAddr,
     worker: Worker,
     listening: JoinHandle<()>,
+    /// Asks the platforms of sources.
+    polling: JoinHandle<()>,
     ended: CancellationToken,
 }
 
@@ -180,6 +184,8 @@ impl Serving {
             terminal_inputs,
         };
         let environment_of_requests = adapters.environment.clone();
+        let environment_of_sources = adapters.environment.clone();
+        let polled_on = database.clone();
         let registry_on = database.clone();
         let followed_on = database.clone();
         let settings = WorkerSettings {
@@ -240,6 +246,14 @@ impl Serving {
         };
         let redis = config.redis.settings();
         let operators = Operators::new(Arc::clone(&desk), pool.clone(), fleet, redis);
+        let polling = Polling {
+            database: polled_on,
+            pool: pool.clone(),
+            environment: environment_of_sources,
+            worker_id: worker.worker_id(),
+            updates: SourceUpdates::new(&opentelemetry::global::meter(names::SCOPE)),
+        };
+        let polling = tokio::spawn(inbound::run(polling, ended.child_token()));
         let api = Api::new(
             Arc::clone(&desk),
             Arc::clone(&live),
@@ -292,6 +306,7 @@ impl Serving {
             address,
             worker,
             listening,
+            polling,
             ended,
         })
     }
@@ -302,6 +317,11 @@ impl Serving {
         self.ended.cancel();
         if timeout(REQUESTS_WITHIN, self.listening).await.is_err() {
             tracing::warn!("requests that were under way for too long were cut off");
+        }
+        if timeout(REQUESTS_WITHIN, self.polling).await.is_err() {
+            tracing::warn!(
+                "the question for a source's messages was cut off; they come again to another worker"
+            );
         }
         match stopped {
             Stopped::Clean => Ok(ExitCode::SUCCESS),

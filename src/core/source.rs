@@ -1,14 +1,18 @@
-//! A source: signed requests of a platform that become messages to agents. What `[source.NAME]` of the file for `apply`
-//! says of it, and the templates that make a message of a request.
+//! A source: a platform whose signed requests, or whose answers to a worker that asks, become messages to agents. What
+//! `[source.NAME]` of the file for `apply` says of it, and the templates that make a message of a request.
 
+mod command;
 mod filter;
+mod polled;
 mod template;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use command::{Action, Commands};
 pub use filter::Filter;
+pub use polled::{Platform, PolledSource};
 pub use template::{Missing, Request, Template};
 
 /// The longest body of a request, unless the file says otherwise.
@@ -66,7 +70,43 @@ impl Signature {
     }
 }
 
-/// A source as the database keeps it. Templates are kept as they were written.
+/// A source as the database keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Definition {
+    /// A worker asks its platform.
+    Polled(PolledSource),
+    /// Its platform sends requests.
+    Signed(SourceDefinition),
+}
+
+impl Definition {
+    /// What it speaks: its platform, or how its requests are signed.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Polled(polled) => polled.poll.as_str(),
+            Self::Signed(signed) => signed.signature.as_str(),
+        }
+    }
+
+    /// The variable with its secret.
+    pub fn secret_env(&self) -> &str {
+        match self {
+            Self::Polled(polled) => &polled.token_env,
+            Self::Signed(signed) => &signed.secret_env,
+        }
+    }
+
+    /// The template of its sessions.
+    pub fn session(&self) -> &str {
+        match self {
+            Self::Polled(polled) => &polled.session,
+            Self::Signed(signed) => &signed.session,
+        }
+    }
+}
+
+/// A source of signed requests as the database keeps it. Templates are kept as they were written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceDefinition {
     pub signature: Signature,
@@ -96,6 +136,9 @@ pub struct SourceDefinition {
     /// Of Discord: a program answers the person later, in place of `reply`.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub deferred: bool,
+    /// What messages that begin with a command do.
+    #[serde(skip_serializing_if = "Commands::is_empty", default)]
+    pub commands: Commands,
 }
 
 /// Whether a source may be called so: its name is the origin of its messages.

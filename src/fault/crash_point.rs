@@ -32,6 +32,12 @@ pub enum CrashPoint {
     Settled,
     /// The lock is free; the lane's task does not know yet.
     Unlocked,
+    /// A source's update is appended, and its offset is where it was.
+    UpdateAppended,
+    /// Both are written and not committed.
+    UpdateMoved,
+    /// Both are committed; its platform does not know yet.
+    UpdateCommitted,
 }
 
 impl CrashPoint {
@@ -63,6 +69,13 @@ impl CrashPoint {
         Self::Committing,
         Self::Settled,
         Self::Unlocked,
+    ];
+
+    /// What an update of a source passes.
+    pub const SOURCES: [Self; 3] = [
+        Self::UpdateAppended,
+        Self::UpdateMoved,
+        Self::UpdateCommitted,
     ];
 
     /// As the variable names it.

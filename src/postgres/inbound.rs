@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+use lanekeeper_core::source::Action;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -91,6 +92,59 @@ impl<'a> NewInbound<'a> {
     }
 }
 
+impl NewInbound<'_> {
+    fn parameters(&self) -> [(&(dyn ToSql + Sync), Type); 11] {
+        let parameters: [&(dyn ToSql + Sync); 11] = [
+            &self.session,
+            &self.origin,
+            &self.content,
+            &self.message_type,
+            &self.payload,
+            &self.actor_id,
+            &self.actor_name,
+            &self.actor_avatar_url,
+            &self.source_message_id,
+            &self.source_channel_id,
+            self.headers.as_ref().unwrap_or(&"{}"),
+        ];
+        parameters.map(|parameter| (parameter, Type::TEXT))
+    }
+}
+
+/// Appends a message as the next one of its session: what waits before it is superseded. `cancel_running`: what is being
+/// delivered is cancelled; otherwise it ends by itself.
+///
+/// # Errors
+/// As of [`enqueue_inbound`]; SQLSTATE LK007 where another transaction appends to the session and does not end in time.
+pub async fn interrupt_inbound(
+    client: &impl GenericClient,
+    message: &NewInbound<'_>,
+    cancel_running: bool,
+) -> Result<Enqueued, AppendError> {
+    let mut parameters = message.parameters().to_vec();
+    parameters.push((&cancel_running, Type::BOOL));
+    parameters.push((&message.producer, Type::TEXT));
+    let statement = include_str!("sql/interrupt_inbound.sql");
+    let row = client.query_typed_one(statement, &parameters).await;
+    row.and_then(|row| enqueued(&row)).map_err(AppendError::new)
+}
+
+/// Appends a message as what it begins with demands.
+///
+/// # Errors
+/// As of [`interrupt_inbound`].
+pub async fn append(
+    client: &impl GenericClient,
+    message: &NewInbound<'_>,
+    action: Option<Action>,
+) -> Result<Enqueued, AppendError> {
+    match action {
+        Some(Action::Interrupt) => interrupt_inbound(client, message, true).await,
+        Some(Action::Barrier) => interrupt_inbound(client, message, false).await,
+        Some(Action::Status) | None => enqueue_inbound(client, message).await,
+    }
+}
+
 /// Appends a message.
 ///
 /// # Errors
@@ -99,22 +153,8 @@ pub async fn enqueue_inbound(
     client: &impl GenericClient,
     message: &NewInbound<'_>,
 ) -> Result<Enqueued, AppendError> {
-    let headers = message.headers.unwrap_or("{}");
-    let parameters: [&(dyn ToSql + Sync); 12] = [
-        &message.session,
-        &message.origin,
-        &message.content,
-        &message.message_type,
-        &message.payload,
-        &message.actor_id,
-        &message.actor_name,
-        &message.actor_avatar_url,
-        &message.source_message_id,
-        &message.source_channel_id,
-        &headers,
-        &message.producer,
-    ];
-    let parameters = parameters.map(|parameter| (parameter, Type::TEXT));
+    let mut parameters = message.parameters().to_vec();
+    parameters.push((&message.producer, Type::TEXT));
     let statement = include_str!("sql/enqueue_inbound.sql");
     let row = client.query_typed_one(statement, &parameters).await;
     row.and_then(|row| enqueued(&row)).map_err(AppendError::new)

@@ -1,7 +1,7 @@
 //! Sources as rows: loaded by workers, written by `apply`.
 
 use jiff::Timestamp;
-use lanekeeper_core::source::SourceDefinition;
+use lanekeeper_core::source::Definition;
 use lanekeeper_core::subscription::{ChangeKind, Step};
 use serde::Serialize;
 use serde_json::json;
@@ -22,7 +22,7 @@ pub struct Source {
     /// Grows with every change of its definition.
     pub version: i64,
     #[serde(flatten)]
-    pub definition: SourceDefinition,
+    pub definition: Definition,
     pub changed_at: Timestamp,
 }
 
@@ -58,7 +58,7 @@ pub async fn list(client: &impl GenericClient) -> Result<Vec<Source>, StoreError
 /// Does what the plan says about one source.
 pub(super) async fn execute(
     transaction: &Transaction<'_>,
-    step: &Step<SourceDefinition>,
+    step: &Step<Definition>,
 ) -> Result<(), StoreError> {
     let definition = match step.kind {
         ChangeKind::Unchanged => return Ok(()),

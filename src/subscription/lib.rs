@@ -6,10 +6,12 @@ mod contradiction;
 mod file;
 mod limit;
 mod plan;
+mod polled;
 mod section;
 mod settings;
 mod source;
 mod source_plan;
+mod source_value;
 mod step;
 mod value;
 

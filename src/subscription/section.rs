@@ -51,6 +51,11 @@ impl<'t> Section<'t> {
         }
     }
 
+    /// Whether a key is there, and was not taken.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|entry| entry.name == key)
+    }
+
     pub(super) fn position(&self) -> Position {
         Position::of(self.text, self.offset)
     }

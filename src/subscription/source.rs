@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::source::{
-    Filter, MAX_BYTES, REPLY, Signature, SourceDefinition, TOLERANCE, Template, is_source_name,
+    Action, Definition, Filter, MAX_BYTES, REPLY, Signature, SourceDefinition, TOLERANCE, Template,
+    is_source_name,
 };
 use lanekeeper_core::subscription::duration;
 use lanekeeper_core::toml_file::Position;
 use serde_json::Value;
 use toml::de::DeValue;
 
+use super::polled;
 use super::section::Section;
+use super::source_value::{SECRET_REFUSED, commands, variable};
 use super::value;
-
-/// A secret in the file would enter the database.
-const SECRET_REFUSED: &str = "secrets never enter the database: put it into an environment variable of the worker and name that with secret_env";
 
 /// Discord takes no longer message.
 const LONGEST_REPLY: usize = 2_000;
@@ -24,7 +24,7 @@ const LONGEST_REPLY: usize = 2_000;
 pub struct SourceSection {
     pub name: String,
     pub position: Position,
-    pub definition: SourceDefinition,
+    pub definition: Definition,
 }
 
 /// Reads a section; what is wrong stays in its problems.
@@ -34,6 +34,18 @@ pub(super) fn read(name: &str, section: &mut Section<'_>) -> Option<SourceSectio
             "a source's name starts with a-z and goes on with a-z, 0-9, _ . -, at most 63",
         );
     }
+    let definition = match section.has("poll") {
+        true => Definition::Polled(polled::read(section)?),
+        false => Definition::Signed(signed(section)?),
+    };
+    Some(SourceSection {
+        name: name.to_owned(),
+        position: section.position(),
+        definition,
+    })
+}
+
+fn signed(section: &mut Section<'_>) -> Option<SourceDefinition> {
     let signature = section.require(
         "signature",
         value::choice(&Signature::ALL, Signature::as_str),
@@ -63,45 +75,39 @@ pub(super) fn read(name: &str, section: &mut Section<'_>) -> Option<SourceSectio
         section.refuse_whole("either a reply, or deferred");
     }
     let max_bytes = section.take("max_bytes", value::whole(1_024..=8_388_608));
+    let commands = section.take("commands", commands).unwrap_or_default();
+    if commands.has(Action::Status) {
+        section.refuse_whole(
+            "a command can be \"status\" only where the worker can answer in the chat: of a source with `poll`",
+        );
+    }
     for entry in section.rest() {
         match entry.name {
             "secret" | "token" => section.refuse(entry.offset, entry.name, SECRET_REFUSED),
-            _ => section.refuse_unknown(entry.offset, entry.name, &[]),
+            _ => section.refuse_unknown(entry.offset, entry.name, &["poll"]),
         }
     }
     let default = || TOLERANCE.to_owned();
     let signature = signature?;
-    Some(SourceSection {
-        name: name.to_owned(),
-        position: section.position(),
-        definition: SourceDefinition {
-            signature,
-            secret_env: secret_env?,
-            session: session?,
-            content: content?,
-            message_id,
-            channel_id,
-            actor_id,
-            actor_name,
-            tolerance: signature
-                .has_time()
-                .then(|| tolerance.map_or_else(default, duration::written)),
-            max_bytes: max_bytes.unwrap_or(MAX_BYTES),
-            only,
-            reply: (signature.has_reply() && !deferred)
-                .then(|| reply.unwrap_or_else(|| REPLY.to_owned())),
-            deferred,
-        },
+    Some(SourceDefinition {
+        signature,
+        secret_env: secret_env?,
+        session: session?,
+        content: content?,
+        message_id,
+        channel_id,
+        actor_id,
+        actor_name,
+        tolerance: signature
+            .has_time()
+            .then(|| tolerance.map_or_else(default, duration::written)),
+        max_bytes: max_bytes.unwrap_or(MAX_BYTES),
+        only,
+        reply: (signature.has_reply() && !deferred)
+            .then(|| reply.unwrap_or_else(|| REPLY.to_owned())),
+        deferred,
+        commands,
     })
-}
-
-fn variable(value: &DeValue<'_>) -> Result<String, String> {
-    let name = value::text(value)?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    match name.len() <= 200 && name.chars().all(is_plain) {
-        true => Ok(name),
-        false => Err("must be the name of an environment variable".to_owned()),
-    }
 }
 
 fn template(value: &DeValue<'_>) -> Result<String, String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lanekeeper_core::source::SourceDefinition;
+use lanekeeper_core::source::Definition;
 use lanekeeper_core::subscription::{ChangeKind, Plan, Step};
 
 use super::file::SubscriptionFile;
@@ -11,7 +11,7 @@ use super::step::step;
 /// Adds the steps of the sources to a plan.
 pub(super) fn add(
     file: &SubscriptionFile,
-    current: &BTreeMap<String, SourceDefinition>,
+    current: &BTreeMap<String, Definition>,
     prune: bool,
     plan: &mut Plan,
 ) {

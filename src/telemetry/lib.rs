@@ -19,6 +19,7 @@ pub mod log;
 pub mod names;
 mod otlp;
 pub mod serving;
+pub mod sources;
 pub mod span;
 
 use std::sync::mpsc;

@@ -87,10 +87,10 @@ pub mod key {
         DUPLICATE = "lanekeeper.duplicate";
         /// Why a request was refused (the `code` of its answer), or a connection closed.
         REASON = "lanekeeper.reason";
-        /// The source whose request it is.
-        SOURCE = "lanekeeper.source";
         /// Of a client's connection: waiting for a request, or busy with one.
         CONNECTION_STATE = "lanekeeper.connection.state";
+        /// The source.
+        SOURCE = "lanekeeper.source";
         /// The number of a replay.
         REPLAY = "lanekeeper.replay.id";
         /// What woke a lane connection: `notification`, `timer`.
@@ -195,6 +195,8 @@ instruments! {
         "Requests of sources that were answered and became no message, by source: its only leaves them out, or no person wrote them";
     HTTP_CONNECTIONS = "lanekeeper.http.connections", "{connection}",
         "Clients' connections, by state: waiting for a request, busy with one";
+    SOURCE_UPDATES = "lanekeeper.source.updates", "{update}",
+        "What this worker fetched from the platforms of sources, by source and outcome: enqueued, duplicate, interrupted, status, not_allowed, unsupported, refused";
     LIVE_FOLLOWERS = "lanekeeper.live.followers", "{client}",
         "Clients that follow sessions live";
     LIVE_LAG = "lanekeeper.live.lag", "s",

@@ -35,18 +35,10 @@ BEGIN
     SELECT e.message_id, e.seq, e.duplicate INTO message_id, seq, duplicate
     FROM lanekeeper.enqueue(
         'inbound', enqueue_inbound.session, enqueue_inbound.message_type,
-        -- The caller's own nulls, inside his payload, stay.
-        jsonb_strip_nulls(jsonb_build_object(
-            'origin', enqueue_inbound.origin,
-            'message_type', enqueue_inbound.message_type,
-            'content', coalesce(enqueue_inbound.content, ''),
-            'actor_id', enqueue_inbound.actor_id,
-            'actor_name', enqueue_inbound.actor_name,
-            'actor_avatar_url', enqueue_inbound.actor_avatar_url,
-            'source_message_id', enqueue_inbound.source_message_id,
-            'source_channel_id', enqueue_inbound.source_channel_id))
-        || CASE WHEN enqueue_inbound.payload IS NULL THEN '{}'
-                ELSE jsonb_build_object('payload', enqueue_inbound.payload) END,
+        lanekeeper.inbound_payload(
+            enqueue_inbound.origin, enqueue_inbound.content, enqueue_inbound.message_type, enqueue_inbound.payload,
+            enqueue_inbound.actor_id, enqueue_inbound.actor_name, enqueue_inbound.actor_avatar_url,
+            enqueue_inbound.source_message_id, enqueue_inbound.source_channel_id),
         -- An origin has no colon, so no two pairs have one key.
         dedupe_key => 'inbound:' || enqueue_inbound.origin || ':' || enqueue_inbound.source_message_id,
         headers => enqueue_inbound.headers) AS e;

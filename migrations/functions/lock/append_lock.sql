@@ -8,7 +8,7 @@
 -- one would have to try some 2^88 states against two known keys. SHA-256 costs 4.6 µs more a lock, which costs 3.8 µs.
 -- Two ids of a kind with one hash (one pair in 10^12) wait for each other and lose nothing.
 -- Kinds: 1 append (session), 2 lane, 3 lane connection, 4 doorbell, 5 migration, 6 maintenance, 7 apply, 8 worker, 12 follow (stream),
--- 15 projection (subscription).
+-- 15 projection (subscription), 16 source.
 --
 -- The functions of this folder are inlined: they have no SET option. Callers on the hot path pass the secret as
 -- `(SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)`, which is read once per statement. It is never a

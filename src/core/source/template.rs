@@ -41,6 +41,14 @@ impl Template {
     /// # Errors
     /// What is wrong with it, in words for the file's author.
     pub fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_with(text, &[])
+    }
+
+    /// The same, with names that stand for JSON pointers: `{name}` is what `{/pointer}` is.
+    ///
+    /// # Errors
+    /// In words, where it has a placeholder that is none.
+    pub fn parse_with(text: &str, names: &[(&str, &str)]) -> Result<Self, String> {
         if text.is_empty() || text.len() > LONGEST {
             return Err(format!("must have between 1 and {LONGEST} bytes"));
         }
@@ -54,7 +62,7 @@ impl Template {
             if !before.is_empty() {
                 parts.push(Part::Text(before.to_owned()));
             }
-            parts.push(Part::of(name)?);
+            parts.push(Part::of(name, names)?);
             rest = behind;
         }
         if !rest.is_empty() {
@@ -96,7 +104,20 @@ impl Template {
 }
 
 impl Part {
-    fn of(name: &str) -> Result<Self, String> {
+    fn of(name: &str, names: &[(&str, &str)]) -> Result<Self, String> {
+        if let Some((_, pointer)) = names.iter().find(|(known, _)| *known == name) {
+            return Ok(Self::Pointers(vec![(*pointer).to_owned()]));
+        }
+        if !names.is_empty() {
+            let known: Vec<_> = names
+                .iter()
+                .map(|(known, _)| format!("{{{known}}}"))
+                .collect();
+            return Err(format!(
+                "has the placeholder {{{name}}}; known are {}",
+                known.join(", ")
+            ));
+        }
         if name == "body" {
             return Ok(Self::Body);
         }
@@ -167,6 +188,23 @@ mod tests {
     fn a_value_that_looks_like_a_placeholder_is_not_filled_in() {
         let json = json!({"a": "{body}"});
         assert_eq!(render("{/a}", Some(&json)).unwrap(), "{body}");
+    }
+
+    #[test]
+    fn names_stand_for_pointers_and_no_other_placeholder_is_known_beside_them() {
+        let names = [("chat_id", "/chat/id")];
+        let json = json!({"chat": {"id": -100}});
+        let request = Request {
+            text: "",
+            json: Some(&json),
+            header: &|_| None,
+        };
+        let template = Template::parse_with("tg-{chat_id}", &names).unwrap();
+        assert_eq!(template.render(&request).unwrap(), "tg--100");
+        for bad in ["{chat}", "{body}", "{/chat/id}", "{header:x}"] {
+            let refused = Template::parse_with(bad, &names).unwrap_err();
+            assert!(refused.contains("known are {chat_id}"), "{refused}");
+        }
     }
 
     #[test]

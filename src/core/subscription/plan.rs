@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::change::{Change, ChangeKind, FieldChange, Target};
-use crate::source::SourceDefinition;
+use crate::source;
 
 use super::definition::{Definition, StreamDefinition};
 
@@ -15,7 +15,7 @@ pub struct Current {
     pub live: BTreeMap<String, Existing>,
     /// Those that were removed, by name and stream; the newest where there were several.
     pub removed: BTreeMap<(String, String), Existing>,
-    pub sources: BTreeMap<String, SourceDefinition>,
+    pub sources: BTreeMap<String, source::Definition>,
 }
 
 /// A subscription that has a row.
@@ -42,7 +42,7 @@ pub struct Step<D> {
 pub struct Plan {
     pub streams: Vec<Step<StreamDefinition>>,
     pub subscriptions: Vec<Step<Definition>>,
-    pub sources: Vec<Step<SourceDefinition>>,
+    pub sources: Vec<Step<source::Definition>>,
     /// In force, not in the file, and left alone.
     pub unlisted: Vec<String>,
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::source::{Filter, SourceDefinition, Template};
-use lanekeeper_postgres::source::{self, Source};
+use lanekeeper_core::source::{Definition, Filter, SourceDefinition, Template};
+use lanekeeper_postgres::source;
 
 use super::signature::Key;
 use crate::cached::{ByName, Cached, ask, newly_refused};
@@ -77,9 +77,13 @@ async fn load(
     let sources = ask(pool, async |client| source::list(client).await).await?;
     // Secrets may stand in files.
     let building = tokio::task::spawn_blocking(move || {
-        let built = sources.into_iter().map(|source| {
-            let name = source.name.clone();
-            (name, build(source, &environment).map(Arc::new))
+        // A source that workers ask takes no requests.
+        let built = sources.into_iter().filter_map(|source| {
+            let Definition::Signed(definition) = source.definition else {
+                return None;
+            };
+            let built = build(source.id, definition, &environment).map(Arc::new);
+            Some((source.name, built))
         });
         built.collect::<ByName<Loaded>>()
     });
@@ -94,12 +98,16 @@ async fn load(
     Ok(built)
 }
 
-fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {
-    let variable = &source.definition.secret_env;
+fn build(
+    id: i32,
+    definition: SourceDefinition,
+    environment: &Environment,
+) -> Result<Loaded, String> {
+    let variable = &definition.secret_env;
     let secret = environment
         .secret(variable)
         .map_err(|error| error.to_string())?;
-    let key = Key::new(&source.definition, &secret)
+    let key = Key::new(&definition, &secret)
         .map_err(|reason| format!("what {variable} holds is no usable secret: {reason}"))?;
     let SourceDefinition {
         session,
@@ -111,7 +119,7 @@ fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {
         only,
         signature,
         ..
-    } = &source.definition;
+    } = &definition;
     let optional = |text: &Option<String>| text.as_deref().map(Template::parse).transpose();
     let templates = Templates {
         session: Template::parse(session)?,
@@ -125,10 +133,10 @@ fn build(source: Source, environment: &Environment) -> Result<Loaded, String> {
         actor_name: optional(actor_name)?,
     };
     Ok(Loaded {
-        id: source.id,
+        id,
         only: Filter::parse(only)?,
         templates,
         key,
-        definition: source.definition,
+        definition,
     })
 }

@@ -20,7 +20,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use deadpool_postgres::{Object, PoolError};
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::source::{Missing, Template};
+use lanekeeper_core::source::{Action, Missing, Template};
 use lanekeeper_postgres::append::{AppendError, Enqueued};
 use lanekeeper_postgres::inbound::{self, NewInbound};
 use serde_json::Value;
@@ -141,7 +141,8 @@ async fn receive(
             ..NewInbound::text(&parts.session, &name, &parts.content)
         };
         let until = came_at + answer::within(definition.signature);
-        let enqueued = enqueue(&receiving.desk, &message, until).await?;
+        let action = definition.commands.find(&parts.content, None);
+        let enqueued = enqueue(&receiving.desk, &message, action, until).await?;
         Ok(answer::enqueued(definition, reader, &enqueued))
     });
     let answered = answering.await.unwrap_or_else(|_| Err(Problem::failed()));
@@ -210,6 +211,7 @@ fn of_signature(name: &str, refused: Refused) -> Problem {
 async fn enqueue(
     desk: &Desk,
     message: &NewInbound<'_>,
+    action: Option<Action>,
     until: Instant,
 ) -> Result<Enqueued, Problem> {
     let client = match timeout_at(until, desk.pool.get()).await {
@@ -217,7 +219,7 @@ async fn enqueue(
         Err(_) | Ok(Err(PoolError::Timeout(_))) => return Err(Problem::busy()),
         Ok(Err(_)) => return Err(Problem::away()),
     };
-    let appending = inbound::enqueue_inbound(&**client, message);
+    let appending = inbound::append(&**client, message, action);
     let Ok(appended) = timeout_at(until, appending).await else {
         drop(Object::take(client));
         return Err(Problem::of_append(&AppendError::TimedOut));

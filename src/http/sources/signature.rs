@@ -169,6 +169,7 @@ mod tests {
             only: Default::default(),
             reply: None,
             deferred: false,
+            commands: Default::default(),
         }
     }
 

@@ -1,7 +1,9 @@
 //! E: what people write to agents.
 
+mod example;
 pub mod hosts;
 mod messages;
+mod phone;
 mod terminal;
 mod tmux;
 mod ways;

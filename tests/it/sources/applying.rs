@@ -140,6 +140,26 @@ async fn a_source_that_is_wrong_is_refused_with_its_place_and_nothing_is_applied
         ),
         ("max_bytes ", "max_byte ", "did you mean max_bytes?"),
         ("[source.gh]", "[source.Gh]", "starts with a-z"),
+        (
+            "max_bytes  = 2048",
+            "commands = { \"/s\" = \"status\" }",
+            "only where the worker can answer in the chat",
+        ),
+        (
+            "max_bytes  = 2048",
+            "commands = { \"/s\" = \"stop\" }",
+            "must be one of \"interrupt\", \"barrier\", \"status\"",
+        ),
+        (
+            "max_bytes  = 2048",
+            "commands = { \"a b\" = \"barrier\" }",
+            "a command is one word",
+        ),
+        (
+            "max_bytes  = 2048",
+            "poll = \"telegram\"",
+            "either has `poll`",
+        ),
         ("[source.gh]", "[sources.gh]", "did you mean [source.gh]?"),
     ] {
         let text = FILE.replace(from, to);
@@ -153,4 +173,79 @@ async fn a_source_that_is_wrong_is_refused_with_its_place_and_nothing_is_applied
     let count = "SELECT (SELECT count(*) FROM lanekeeper.source) + (SELECT count(*) FROM lanekeeper.source_version)";
     let count: i64 = client.query_one(count, &[]).await.unwrap().get(0);
     assert_eq!(count, 0);
+}
+
+const POLLED: &str = r#"
+[source.tg]
+poll       = "telegram"
+token_env  = "TG_TOKEN"
+allow_from = [77, -100]
+session    = "tg-{chat_id}"
+commands   = { "/stop" = "interrupt" }
+"#;
+
+#[tokio::test]
+async fn a_polled_source_is_planned_changed_and_shown_like_any_other() {
+    let db = TestDb::new().await;
+    let url = [("DATABASE_URL", db.url())];
+    let apply = async |text: &str| {
+        let ran = run(&["apply", "-f", "-"], &url, text).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.stdout
+    };
+    assert_eq!(apply(POLLED).await, "+ source tg\n");
+    assert_eq!(apply(POLLED).await, "");
+    let changed = POLLED.replace("77, -100", "77");
+    assert_eq!(
+        apply(&changed).await,
+        "~ source tg allow_from [77, -100] → [77]\n"
+    );
+    let status = run(&["status"], &url, "").await.stdout;
+    for told in ["telegram", "TG_TOKEN", "tg-{chat_id}"] {
+        assert!(status.contains(told), "{told}: {status}");
+    }
+    // It takes no requests, and becomes one that does by the next file.
+    let signed = "[source.tg]\nsignature = \"standard\"\nsecret_env = \"S\"\nsession = \"a\"\ncontent = \"{body}\"\n";
+    let changes = apply(signed).await;
+    assert!(changes.contains("poll telegram"), "{changes}");
+}
+
+#[tokio::test]
+async fn a_polled_source_that_is_wrong_is_refused_with_its_place() {
+    let db = TestDb::new().await;
+    let url = [("DATABASE_URL", db.url())];
+    for (from, to, told) in [
+        ("\"telegram\"", "\"irc\"", "must be one of \"telegram\""),
+        ("token_env ", "token ", "secrets never enter the database"),
+        ("[77, -100]", "[\"ada\"]", "a list of numbers"),
+        ("[77, -100]", "77", "a list of numbers"),
+        (
+            "allow_from = [77, -100]",
+            "",
+            "source.tg.allow_from: is missing",
+        ),
+        (
+            "{chat_id}",
+            "{/chat/id}",
+            "known are {chat_id}, {thread_id}, {actor_id}",
+        ),
+        ("session ", "content ", "unknown key"),
+        (
+            "session ",
+            "api_url = \"http://bots.example\"\nsession ",
+            "must be https",
+        ),
+        (
+            "session ",
+            "secret_env = \"S\"\nsession ",
+            "either has `poll`",
+        ),
+        ("session ", "edit = true\nsession ", "did you mean edits?"),
+    ] {
+        let text = POLLED.replace(from, to);
+        assert_ne!(text, POLLED, "{from}");
+        let ran = run(&["apply", "-f", "-"], &url, &text).await;
+        assert_eq!(ran.code, Some(2), "{to}: {}", ran.stdout);
+        assert!(ran.stderr.contains(told), "{to}: {}", ran.stderr);
+    }
 }

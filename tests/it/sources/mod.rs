@@ -6,6 +6,7 @@ mod fixture;
 mod receiving;
 mod slack;
 mod strangers;
+mod telegram;
 
 /// Two kinds of signature. Fixtures of no platform.
 const FILE: &str = r#"

@@ -252,3 +252,30 @@ async fn what_only_leaves_out_is_answered_and_counted_and_not_enqueued() {
     );
     assert!(site.worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_a_signed_request_takes_the_place_of_what_waits() {
+    let commands = FILE.replace(
+        "max_bytes  = 2048",
+        "commands = { \"/stop\" = \"interrupt\" }\n\n[subscription.agent]\nstream = \"inbound\"\nadapter = \"exec\"\ncommand = [\"false\"]",
+    );
+    assert_ne!(commands, FILE);
+    let site = site(&commands).await;
+    for text in ["one", "/stop now"] {
+        let answer = github(&site, "id", &comment(text)).await;
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
+    let again = github(&site, "id", &comment("/stop now")).await;
+    assert_eq!((again.status, &again.body["seq"]), (200, &json!(2)));
+    // The agent takes nothing, so both are tried again, until the first is superseded.
+    let superseded = "SELECT count(*) FROM lanekeeper.inbound_message AS m
+                      WHERE m.message_state = 'superseded' AND m.content = 'one'";
+    wait_until(LIMIT, "the first is superseded", async || {
+        site.plant.count(superseded).await == 1
+    })
+    .await;
+    let others = "SELECT count(*) FROM lanekeeper.inbound_message AS m
+                  WHERE m.message_state = 'superseded' AND m.content <> 'one'";
+    assert_eq!(site.plant.count(others).await, 0);
+    assert!(site.worker.stop().await.success());
+}

@@ -7,6 +7,7 @@
 mod discord;
 mod slack;
 mod telegram;
+mod updates;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tokio::time::{Instant, timeout};
 pub use discord::{Discord, WEBHOOK_TOKEN};
 pub use slack::Slack;
 pub use telegram::Telegram;
+pub use updates::{Trouble, Updates};
 
 /// The token that every fake knows its bot by, where it is no secret to the tests' own errors.
 pub const TOKEN: &str = "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw";

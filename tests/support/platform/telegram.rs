@@ -1,4 +1,5 @@
-//! As core.telegram.org/bots/api has it: `sendMessage`, `editMessageText`, `deleteMessage`, `sendChatAction`.
+//! As core.telegram.org/bots/api has it: `sendMessage`, `editMessageText`, `deleteMessage`, `sendChatAction`, and for
+//! programs that fetch what people write `getMe` and `getUpdates`.
 
 use std::sync::Arc;
 
@@ -10,37 +11,54 @@ use axum::routing::post;
 use axum::{Router, response};
 use serde_json::{Value, json};
 
+use super::updates::Updates;
 use super::{Desk, Fault, Kind, Platform, Refusal, TOKEN, Window};
 
-pub struct Telegram(Platform);
+pub struct Telegram {
+    platform: Platform,
+    pub updates: Arc<Updates>,
+}
+
+type Both = (Arc<Desk>, Arc<Updates>);
 
 impl std::ops::Deref for Telegram {
     type Target = Platform;
 
     fn deref(&self) -> &Platform {
-        &self.0
+        &self.platform
     }
 }
 
 impl Telegram {
     pub async fn start(windows: &[Window]) -> Self {
         let desk = Desk::new(windows);
+        let updates = Arc::new(Updates::default());
         let app = Router::new()
             .route("/{bot}/{method}", post(call))
-            .with_state(Arc::clone(&desk));
-        Self(Platform::serve(desk, app).await)
+            .with_state((Arc::clone(&desk), Arc::clone(&updates)));
+        let platform = Platform::serve(desk, app).await;
+        Self { platform, updates }
     }
 }
 
 type Said = Result<Value, (u16, String, Value)>;
 
 async fn call(
-    State(desk): State<Arc<Desk>>,
+    State((desk, updates)): State<Both>,
     Path((bot, method)): Path<(String, String)>,
     Json(body): Json<Value>,
 ) -> Response {
     if bot != format!("bot{TOKEN}") {
         return told(Err(refusal(401, "Unauthorized")));
+    }
+    match method.as_str() {
+        "getMe" => {
+            return told(Ok(
+                json!({"id": 110_201_543, "is_bot": true, "username": "fake_bot"}),
+            ));
+        }
+        "getUpdates" => return updates.answer(&body).await,
+        _ => {}
     }
     let chat = text(&body["chat_id"]).unwrap_or_default();
     let kind = match method.as_str() {
