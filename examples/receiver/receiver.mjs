@@ -36,8 +36,8 @@ function verified(headers, body) {
 
 /** Handles an event once: a repeat does nothing. */
 function once(event) {
-  const key = JSON.stringify([event.session, event.id])
-  if (seen.has(key) && !event.replayed) return
+  const key = JSON.stringify([event.session, event.id, event.replay_id]) // What is replayed is handled anew.
+  if (seen.has(key)) return
   const line = JSON.stringify({ key, handled: handle(event) }) + "\n"
   const file = openSync(journal, "a")
   const { size } = fstatSync(file)

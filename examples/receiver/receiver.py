@@ -32,11 +32,12 @@ def verified(headers, body):
 
 
 def once(event):
-    """Handles an event in one transaction with the memory that it was handled. A repeat does nothing, a replay is asked for."""
+    """Handles an event in one transaction with the memory that it was handled. A repeat does nothing."""
     database.execute("BEGIN IMMEDIATE")
     try:
-        row = event["session"], event["id"], time.time()
-        if database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", row).rowcount or event.get("replayed"):
+        name = f'{event["id"]} {event.get("replay_id", "")}'  # What is replayed is handled anew, once for each replay.
+        row = event["session"], name, time.time()
+        if database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", row).rowcount:
             handle(event)
         database.execute("COMMIT")
     except BaseException:

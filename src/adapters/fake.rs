@@ -247,7 +247,7 @@ impl<'a> Running<'a> {
             subscription: delivery.subscription.to_owned(),
             attempt: delivery.attempt,
             requeued: delivery.requeued,
-            replayed: delivery.replayed,
+            replayed: delivery.replay_id.is_some(),
             verdict: None,
         };
         let mut position = 0;

@@ -117,7 +117,7 @@ impl Webhook {
         set("lanekeeper-session", &session);
         set("lanekeeper-seq", &event.seq.to_string());
         set("lanekeeper-attempt", &delivery.attempt.to_string());
-        if delivery.replayed {
+        if delivery.replay_id.is_some() {
             set("lanekeeper-replayed", "true");
         }
         if let Some(signer) = &self.signer {

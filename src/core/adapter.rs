@@ -27,8 +27,8 @@ pub struct Delivery<'a> {
     /// It was a dead letter, and an operator has it delivered again: later events of its session may have
     /// been delivered before it.
     pub requeued: bool,
-    /// It was settled once, and a replay delivers it again: later events of its session have been delivered before it.
-    pub replayed: bool,
+    /// It was settled once, and this replay delivers it again: later events of its session have been delivered before it.
+    pub replay_id: Option<i64>,
     /// The subscription asks for acknowledgements: an adapter whose destination can give one in its answer
     /// says `Sent` where it did not.
     pub asks_ack: bool,

@@ -24,6 +24,8 @@ struct Head<'a> {
     requeued: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     replayed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay_id: Option<i64>,
 }
 
 /// The body for a destination that belongs to one subscription.
@@ -68,7 +70,8 @@ fn write(delivery: &Delivery<'_>, subscription: Option<&str>) -> Vec<u8> {
         created_at: event.created_at,
         attempt: delivery.attempt,
         requeued: delivery.requeued,
-        replayed: delivery.replayed,
+        replayed: delivery.replay_id.is_some(),
+        replay_id: delivery.replay_id,
     };
     // Names of 512 bytes grow sixfold at worst when escaped; the usual body needs one allocation.
     let mut body = Vec::with_capacity(event.payload.len() + 512);
@@ -106,7 +109,7 @@ mod tests {
             subscription: "audit",
             attempt: 2,
             requeued: false,
-            replayed: false,
+            replay_id: None,
             asks_ack: false,
             trace: None,
             observed: None,
@@ -142,11 +145,14 @@ mod tests {
     fn body_of_a_replayed_event_says_so_and_nothing_of_a_dead_letter() {
         let event = event("null");
         let replayed = Delivery {
-            replayed: true,
+            replay_id: Some(7),
             ..delivery(&event)
         };
         let body: serde_json::Value = serde_json::from_slice(&body(&replayed)).unwrap();
-        assert_eq!(body["replayed"], true);
+        assert_eq!(
+            (&body["replayed"], &body["replay_id"]),
+            (&true.into(), &7.into())
+        );
         assert_eq!(body.get("requeued"), None);
     }
 

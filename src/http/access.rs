@@ -373,6 +373,15 @@ pub(super) fn may_reach(
     }
 }
 
+/// A reason for the record of operators' actions, with who gave it.
+pub(crate) fn reason_with_name(grant: Option<&Grant>, reason: Option<&str>) -> String {
+    let who = grant.map_or("a program of this machine", |grant| grant.name.as_str());
+    match reason {
+        Some(reason) => format!("{reason} (by {who}, HTTP API)"),
+        None => format!("by {who}, HTTP API"),
+    }
+}
+
 pub(super) fn forbidden(grant: &Grant, scope: Scope, on: &str) -> Problem {
     let detail = format!(
         "the access token {:?} may not {} on {on}: nothing was done",

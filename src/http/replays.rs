@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::access::Peer;
+use super::access::{Peer, reason_with_name};
 use super::events::json;
 use super::object;
 use super::openapi::operation::{Operation, get, post};
@@ -398,7 +398,8 @@ async fn change(
         let client = operators.pool.get().await.map_err(|_| Problem::busy())?;
         let carried_out = async {
             find(&client, replay_id, grant.as_deref()).await?;
-            let changed = replay::change(&**client, replay_id, change, why.reason.as_deref()).await;
+            let reason = reason_with_name(grant.as_deref(), why.reason.as_deref());
+            let changed = replay::change(&**client, replay_id, change, Some(&reason)).await;
             changed.map_err(|error| refused(&error))?;
             find(&client, replay_id, grant.as_deref()).await
         };

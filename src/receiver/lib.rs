@@ -26,8 +26,9 @@
 //! # }
 //! ```
 //!
-//! A message that comes again is acknowledged and not handled, unless an operator has it replayed. A handler that fails leaves nothing behind, the messages
-//! before it are accepted, and it and those behind it are sent again.
+//! A message that comes again is acknowledged and not handled. One that an operator has replayed is handled anew, once for
+//! each replay. A handler that fails leaves nothing behind, the messages before it are accepted, and it and those behind it
+//! are sent again.
 
 use std::future::Future;
 
@@ -56,9 +57,12 @@ pub struct Message {
     /// It was a dead letter: later messages of its session may have come before it.
     #[serde(default)]
     pub requeued: bool,
-    /// A replay delivers it again: it is handled although it is known.
+    /// A replay delivers it again: it is handled once for each replay, although it is known.
     #[serde(default)]
     pub replayed: bool,
+    /// The replay's number.
+    #[serde(default)]
+    pub replay_id: Option<i64>,
     pub data: Value,
 }
 
@@ -217,8 +221,17 @@ impl Receiver {
         handler: &mut impl AsyncFnMut(&Transaction<'_>, &Message) -> Result<(), E>,
     ) -> Result<(), String> {
         let transaction = told(client.transaction()).await?;
-        let seen = receiver::seen(&transaction, &self.consumer, &message.session, message.id);
-        if told(seen).await? && !message.replayed {
+        // A replay is handled anew, and what comes again of one replay is not.
+        let of_replay;
+        let consumer = match message.replay_id {
+            Some(id) => {
+                of_replay = format!("{} replay {id}", self.consumer);
+                &of_replay
+            }
+            None => &self.consumer,
+        };
+        let seen = receiver::seen(&transaction, consumer, &message.session, message.id);
+        if told(seen).await? {
             return Ok(());
         }
         // A transaction that is dropped is rolled back.

@@ -199,7 +199,7 @@ impl DeliverySpan {
         let mut parent = Context::new();
         match created_in {
             Some(created_in)
-                if delivery.attempt == 1 && !delivery.requeued && !delivery.replayed =>
+                if delivery.attempt == 1 && !delivery.requeued && delivery.replay_id.is_none() =>
             {
                 parent = parent.with_remote_span_context(created_in);
             }

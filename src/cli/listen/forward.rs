@@ -137,7 +137,7 @@ impl Forwarder {
                 subscription: "listen",
                 attempt: failures + 1,
                 requeued: false,
-                replayed: false,
+                replay_id: None,
                 asks_ack: false,
                 trace: None,
                 observed: None,

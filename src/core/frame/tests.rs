@@ -39,7 +39,7 @@ fn delivery(event: &Event) -> Delivery<'_> {
         subscription: "bob",
         attempt: 2,
         requeued: false,
-        replayed: false,
+        replay_id: None,
         asks_ack: true,
         trace: None,
         observed: None,

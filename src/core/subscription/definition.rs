@@ -261,6 +261,21 @@ pub struct Definition {
     pub settings: Value,
 }
 
+/// All that is shown of a URL: its user, path and query are often credentials.
+fn origin(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return "…".to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    match path {
+        "" | "/" => format!("{scheme}://{host}"),
+        _ => format!("{scheme}://{host}/…"),
+    }
+}
+
 impl Definition {
     /// What every send draws on.
     pub fn buckets(&self) -> Vec<Bucket> {
@@ -270,7 +285,7 @@ impl Definition {
     /// The adapter and where it delivers to, for people.
     pub fn destination(&self) -> String {
         let place = match (self.settings.get("url"), self.settings.get("command")) {
-            (Some(Value::String(url)), _) => Some(url.clone()),
+            (Some(Value::String(url)), _) => Some(origin(url)),
             (_, Some(Value::String(command))) => Some(command.clone()),
             (_, Some(Value::Array(words))) => Some(
                 words

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_postgres::GenericClient;
 
 use super::Operators;
-use crate::access::{Peer, forbidden};
+use crate::access::{Peer, forbidden, reason_with_name};
 use crate::events::json;
 use crate::lease::Lease;
 use crate::problem::Problem;
@@ -134,18 +134,9 @@ impl Caller {
         Lease::take(&self.operators.pool).await
     }
 
-    /// The token's name.
-    fn name(&self) -> Option<&str> {
-        self.grant.as_ref().map(|grant| grant.name.as_str())
-    }
-
     /// A reason for the record, with who gave it.
     pub(super) fn reason(&self, reason: Option<&str>) -> String {
-        let who = self.name().unwrap_or("a program of this machine");
-        match reason {
-            Some(reason) => format!("{reason} (by {who}, HTTP API)"),
-            None => format!("by {who}, HTTP API"),
-        }
+        reason_with_name(self.grant.as_deref(), reason)
     }
 
     /// Whether the token is for a stream.

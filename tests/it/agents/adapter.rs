@@ -32,7 +32,7 @@ async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
             subscription: "bob",
             attempt: 1,
             requeued: false,
-            replayed: false,
+            replay_id: None,
             asks_ack: true,
             trace: None,
             observed: None,

@@ -91,13 +91,13 @@ async fn try_out(interpreter: &str, script: &str) {
             .map(|at| deliveries.of(at).cloned().unwrap())
             .collect::<Vec<Verdict>>()
     };
-    let one = async |adapter: &dyn Adapter| {
+    let one = async |adapter: &dyn Adapter, replay_id: Option<i64>| {
         let delivery = lanekeeper_core::adapter::Delivery {
             event: &events[0],
             subscription: "out",
             attempt: 1,
             requeued: false,
-            replayed: false,
+            replay_id,
             asks_ack: true,
             trace: None,
             observed: None,
@@ -105,7 +105,11 @@ async fn try_out(interpreter: &str, script: &str) {
         adapter.deliver(&delivery).await
     };
     for _ in 0..2 {
-        assert_eq!(one(&*adapter).await, Verdict::Accepted, "{interpreter}");
+        assert_eq!(
+            one(&*adapter, None).await,
+            Verdict::Accepted,
+            "{interpreter}"
+        );
     }
     for _ in 0..2 {
         assert_eq!(
@@ -114,8 +118,13 @@ async fn try_out(interpreter: &str, script: &str) {
             "{interpreter}"
         );
     }
+    // Two replays of the first, of which one comes twice.
+    for replay in [7, 7, 8] {
+        let verdict = one(&*adapter, Some(replay)).await;
+        assert_eq!(verdict, Verdict::Accepted, "{interpreter}");
+    }
     let other = webhook(running.port, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
-    assert!(rejection(one(&*other).await).contains("401"));
+    assert!(rejection(one(&*other, None).await).contains("401"));
     drop(running);
     let running = start(interpreter, &script, &store).await.unwrap();
     let adapter = webhook(running.port, SECRET);
@@ -126,7 +135,7 @@ async fn try_out(interpreter: &str, script: &str) {
     );
     assert_eq!(
         handled(interpreter, &store),
-        [1, 2, 3, 4, 5],
+        [1, 2, 3, 4, 5, 1, 1],
         "{interpreter}"
     );
 }
@@ -225,4 +234,20 @@ async fn the_library_handles_each_message_in_one_transaction_with_the_memory_of_
         (answer.status, answer.body.as_str()),
         (200, r#"{"accepted":1,"ack":true}"#)
     );
+    // A replay is handled anew, and what comes again of it is not.
+    let mut handled = 0;
+    for replay in [7, 7, 8] {
+        let mut replayed = messages[0].clone();
+        replayed["replayed"] = true.into();
+        replayed["replay_id"] = replay.into();
+        let replayed = open(&receiver, &[replayed], false).unwrap();
+        let answer = receiver
+            .handle(&mut client, &replayed, async |_, _| {
+                handled += 1;
+                Ok::<(), &str>(())
+            })
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    assert_eq!(handled, 2);
 }

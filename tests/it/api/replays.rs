@@ -43,6 +43,9 @@ async fn an_operator_counts_starts_pauses_and_cancels_a_replay() {
         .assert_problem(409, "replay_under_way");
     let path = format!("/v1/replays/{id}");
     let paused = post(&format!("{path}/pause"), json!({"reason": "later"})).await;
+    let who =
+        "SELECT count(*) FROM lanekeeper.operation WHERE reason LIKE '%later (by %, HTTP API)'";
+    assert_eq!(site.plant.count(who).await, 1);
     assert_eq!(
         (paused.status, &paused.body["state"]),
         (200, &json!("paused"))

@@ -105,7 +105,7 @@ async fn every_test_of_the_protocols_own_suite_passes_or_its_group_stands_in_the
     let unexplained: Vec<String> = tests
         .iter()
         .filter(|test| test.status != "passed")
-        .filter(|test| !docs.contains(&format!("`{}`", group(test))))
+        .filter(|test| group(test).is_empty() || !docs.contains(&format!("`{}`", group(test))))
         .map(|test| {
             let why = test.failure_messages.join("\n");
             format!(

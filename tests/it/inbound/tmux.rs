@@ -82,7 +82,7 @@ async fn deliver(record: &Arc<Record>, more: Value, payload: Value) -> Verdict {
         subscription: "type",
         attempt: 1,
         requeued: false,
-        replayed: false,
+        replay_id: None,
         asks_ack: false,
         trace: None,
         observed: None,

@@ -44,7 +44,7 @@ pub(super) async fn deliver(adapter: &dyn Adapter, event: &Event) -> Verdict {
             subscription: "bob",
             attempt: 2,
             requeued: false,
-            replayed: false,
+            replay_id: None,
             asks_ack: true,
             trace: None,
             observed: None,

@@ -107,7 +107,7 @@ impl<'a> Runner<'a> {
             subscription: &route.subscription.name,
             attempt,
             requeued: self.progress.head_is_dead_letter(),
-            replayed: self.progress.head_is_replayed(),
+            replay_id: self.progress.replay_id(),
             asks_ack: route.subscription.ack != Acknowledge::None,
             trace: None,
             observed: Some(observed),

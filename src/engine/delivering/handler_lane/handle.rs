@@ -121,7 +121,7 @@ impl Session<'_> {
             subscription: &subscription.name,
             attempt: progress.attempt(),
             requeued: progress.head_is_dead_letter(),
-            replayed: progress.head_is_replayed(),
+            replay_id: progress.replay_id(),
             asks_ack: false,
             trace: None,
             observed: Some(&observed),

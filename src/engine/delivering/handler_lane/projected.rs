@@ -187,7 +187,7 @@ impl Session<'_> {
                         subscription: &subscription.name,
                         attempt: 1,
                         requeued: false,
-                        replayed: false,
+                        replay_id: None,
                         asks_ack: false,
                         trace: None,
                         observed: Some(&observed),

@@ -101,6 +101,11 @@ impl Progress {
         self.replaying.map(|replaying| replaying.replayed_to)
     }
 
+    /// The replay that the head is an event of.
+    pub fn replay_id(&self) -> Option<i64> {
+        self.replaying.map(|replaying| replaying.replay_id)
+    }
+
     /// Whether the head is an event of a replay.
     pub fn head_is_replayed(&self) -> bool {
         self.replaying.is_some()

@@ -108,7 +108,7 @@ impl Rebuild<'_> {
                 event,
                 subscription: self.subscription,
                 attempt: 1,
-                replayed: false,
+                replay_id: None,
                 requeued: false,
                 asks_ack: false,
                 trace: None,
