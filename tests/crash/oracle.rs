@@ -269,14 +269,16 @@ impl Case {
                     rounds: requeues.remove(&name).unwrap_or_default(),
                 };
                 requeues.judge(self.causes, &mut found);
+                let is_acknowledged = acknowledged == Some(subscription.name);
                 let lane = Course {
                     name: &name,
                     due: &due,
                     state,
                     arrivals: &arrivals,
+                    is_acknowledged,
                 };
-                // What is acknowledged late is sent again, from the first that is not, past those that are.
-                let causes = match acknowledged == Some(subscription.name) {
+                // What is acknowledged late is sent again, from the first that is not.
+                let causes = match is_acknowledged {
                     true => usize::MAX / 2,
                     false => self.causes,
                 };

@@ -10,6 +10,8 @@ pub struct Course<'a> {
     pub due: &'a [i64],
     pub state: &'a Lane,
     pub arrivals: &'a [&'a Arrival],
+    /// Its messages are acknowledged: what is sent again goes past those that are.
+    pub is_acknowledged: bool,
 }
 
 impl Course<'_> {
@@ -50,7 +52,8 @@ impl Course<'_> {
             if let Some((sender, before)) = last
                 && sender == arrival.sender
                 && place > before + 1
-                && !(before + 1..place).all(excused)
+                && !(before + 1..place)
+                    .all(|place| excused(place) || self.is_acknowledged && came[place] > 0)
             {
                 // A request that was given up may still arrive, once, in the midst of the next stretch.
                 strays += 1;

@@ -194,6 +194,24 @@ fn repeats_need_a_cause_and_are_contiguous() {
     assert_eq!(came(&[1, 2, 3, 1, 4, 2, 5], 1).judge().len(), 1);
 }
 
+/// A consumer acknowledged 3 and 4 before 2 was sent again.
+#[test]
+fn what_is_sent_again_goes_past_what_was_acknowledged_and_past_nothing_that_did_not_come() {
+    let mut case = came(&[1, 2, 3, 4, 2, 5], 0);
+    let skipped = |case: &Case| {
+        let found = case.judge().into_iter();
+        found
+            .filter(|one| matches!(one, Violation::Skipped { .. }))
+            .count()
+    };
+    assert_eq!(skipped(&case), 1);
+    case.acks = Some((ALL.name, Acks::default(), 0));
+    assert_eq!(skipped(&case), 0);
+    let mut case = came(&[1, 2, 4, 5], 0);
+    case.acks = Some((ALL.name, Acks::default(), 0));
+    assert_eq!(skipped(&case), 1);
+}
+
 #[test]
 fn a_successor_may_go_on_between_what_a_frozen_worker_had_in_flight() {
     let mut case = came(&[], 1);

@@ -500,7 +500,7 @@ async fn a_producer_may_not_touch_changes() {
         .unwrap();
     for call in [
         "SELECT lanekeeper.finish_changes(1)",
-        "SELECT lanekeeper.forget_records(1, 1, 1, 1)",
+        "SELECT lanekeeper.forget_records(1, 1, 1, 1, 1)",
         "SELECT lanekeeper.drop_event_partition('2000-01-01')",
         "DELETE FROM lanekeeper.stream_change",
     ] {
