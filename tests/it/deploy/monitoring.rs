@@ -103,6 +103,7 @@ fn labels() -> BTreeSet<String> {
         key::DUPLICATE,
         key::CONNECTION_STATE,
         key::REPLAY,
+        key::SOURCE,
     ]
     .map(|key| key.replace('.', "_"))
     .into()
