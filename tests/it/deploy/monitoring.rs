@@ -31,6 +31,8 @@ fn kind(name: Name) -> Kind {
         names::LIMIT_POSTPONED,
         names::HTTP_EVENTS,
         names::HTTP_REFUSED,
+        names::SOURCE_IGNORED,
+        names::SOURCE_UPDATES,
         names::HTTP_CLOSED,
         names::LIVE_DISCONNECTS,
         names::ARCHIVED,
