@@ -972,6 +972,14 @@ CREATE TABLE lanekeeper.session_round (
 );
 INSERT INTO lanekeeper.session_round DEFAULT VALUES;
 
+-- The last draining session that finish_closing() scanned; 0 between two rounds.
+CREATE TABLE lanekeeper.draining_round (
+    single     boolean PRIMARY KEY DEFAULT true,
+    scanned_to bigint NOT NULL DEFAULT 0,
+    CONSTRAINT one_row CHECK (single)
+);
+INSERT INTO lanekeeper.draining_round DEFAULT VALUES;
+
 -- Archive files of days of the log, where a worker writes them (`retention.archive_dir`). A day has one row while it is in
 -- the log, with as many events as it had then; an event that is committed to it afterwards takes the row away, and the day
 -- is archived anew. Rows stay: they tell where a day is. A day that comes again after its drop, by a clock that was set

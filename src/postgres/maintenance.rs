@@ -25,6 +25,8 @@ pub struct Report {
     /// they wait for the archive, or they are about to be dropped.
     pub partitions_kept: i64,
     pub keys_forgotten: i64,
+    /// Events of the oldest day that are kept are copied, and there are more.
+    pub is_copying: bool,
 }
 
 impl Report {
@@ -34,7 +36,7 @@ impl Report {
 
     /// Whether another call would find more to do.
     pub fn more(&self) -> bool {
-        self.partitions_dropped > 0 || self.keys_forgotten >= KEYS_AT_ONCE
+        self.partitions_dropped > 0 || self.keys_forgotten >= KEYS_AT_ONCE || self.is_copying
     }
 }
 
@@ -50,7 +52,7 @@ pub async fn run(
 ) -> Result<Report, StoreError> {
     let row = client
         .query_one(
-            "SELECT partitions_created, partitions_dropped, partitions_kept, keys_forgotten
+            "SELECT partitions_created, partitions_dropped, partitions_kept, keys_forgotten, is_copying
              FROM lanekeeper.maintain_log($1, $2, $3)",
             &[&retention_days, &dedupe_days, &archived],
         )
@@ -61,6 +63,7 @@ pub async fn run(
         partitions_dropped: row.get(1),
         partitions_kept: row.get(2),
         keys_forgotten: row.get(3),
+        is_copying: row.get(4),
     })
 }
 

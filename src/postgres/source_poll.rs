@@ -175,6 +175,14 @@ pub async fn hold(
 /// It is not known whether it was entered.
 pub async fn enter_bot(client: &Client, source_id: i32, bot: &str) -> Result<Bot, StoreError> {
     let failed = "entering the bot of a source";
+    // In a transaction of its own.
+    client
+        .execute(
+            include_str!("sql/source_leave_bot.sql"),
+            &[&source_id, &bot],
+        )
+        .await
+        .map_err(StoreError::on(failed))?;
     let entered = client
         .execute(include_str!("sql/source_bot.sql"), &[&source_id, &bot])
         .await;

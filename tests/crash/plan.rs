@@ -201,6 +201,8 @@ impl Plan {
     pub fn acknowledging(seed: u64, faults: &[Fault]) -> Self {
         Self {
             acknowledged: true,
+            // A run without faults is short.
+            pause_ms: 12,
             ..Self::only(seed, faults)
         }
     }

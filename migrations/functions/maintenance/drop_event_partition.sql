@@ -1,4 +1,5 @@
--- Drops the partition of one day, unless a lane still needs an event of it. Returns dropped | needed | busy | unarchived.
+-- Drops the partition of one day, unless a lane still needs an event of it. Returns dropped | needed | busy |
+-- copying | unarchived.
 --
 -- Two calls, each a transaction of its own. The first writes the last seq of sessions that have no newer event to
 -- session_tail; the second drops the day when every snapshot sees those rows. Otherwise a producer in REPEATABLE READ
@@ -62,7 +63,7 @@ BEGIN
     IF v_xact IS NULL OR v_tails > 0 OR v_kept > 0 THEN
         INSERT INTO lanekeeper.expiring_day AS d (day, xact) VALUES (p_day, pg_current_xact_id())
         ON CONFLICT (day) DO UPDATE SET xact = excluded.xact;
-        RETURN 'busy';
+        RETURN CASE WHEN v_kept >= 100000 THEN 'copying' ELSE 'busy' END;
     END IF;
     IF NOT lanekeeper.seen_by_every_snapshot(v_xact) THEN
         RETURN 'busy';

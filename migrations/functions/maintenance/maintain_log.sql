@@ -3,19 +3,22 @@
 -- no archive file has stays.
 --
 -- One process at a time; for the others there is nothing to do. One day in a call: the drop's lock on the log lasts until
--- the transaction ends, and days must go in their order. The caller calls again while a day was dropped.
+-- the transaction ends, and days must go in their order. The caller calls again while a day was dropped, or has
+-- more to be copied (is_copying).
 CREATE OR REPLACE FUNCTION lanekeeper.maintain_log(
     IN p_retention_days int, IN p_dedupe_days int, IN p_archived boolean DEFAULT false,
-    OUT partitions_created bigint, OUT partitions_dropped bigint, OUT partitions_kept bigint, OUT keys_forgotten bigint
+    OUT partitions_created bigint, OUT partitions_dropped bigint, OUT partitions_kept bigint, OUT keys_forgotten bigint,
+    OUT is_copying boolean
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
     v_day   date;
+    v_drop  text;
     v_count bigint;
 BEGIN
-    partitions_created := 0; partitions_dropped := 0; partitions_kept := 0; keys_forgotten := 0;
+    partitions_created := 0; partitions_dropped := 0; partitions_kept := 0; keys_forgotten := 0; is_copying := false;
     IF NOT pg_try_advisory_xact_lock(lanekeeper.maintenance_lock(2)) THEN
         RETURN;
     END IF;
@@ -57,7 +60,9 @@ BEGIN
     WHERE i.inhparent = 'lanekeeper.event'::regclass
       AND to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_retention_days;
     IF v_day IS NOT NULL THEN
-        IF lanekeeper.drop_event_partition(v_day, p_archived) = 'dropped' THEN
+        v_drop := lanekeeper.drop_event_partition(v_day, p_archived);
+        is_copying := v_drop = 'copying';
+        IF v_drop = 'dropped' THEN
             partitions_dropped := 1;
         ELSE
             partitions_kept := 1;

@@ -12,7 +12,7 @@
 --
 -- A lane whose progress somebody else keeps locked, such as an operator's open transaction, waits for the next call. Over
 -- all sessions one process is at it at a time; it also forgets what was finished a minute ago. It looks at 200 draining
--- sessions, from a random one on: there may be many, as where runs end while their destination is away.
+-- sessions, and the next call at the next ones: there may be many, as where runs end while their destination is away.
 -- Index: closing_lane_by_session, closing_lane_unfinished, closing_lane_by_age, session_draining, and those of expire_lane()
 -- and lane_head(). Rows: those of the lanes concerned; of draining sessions 200.
 CREATE OR REPLACE FUNCTION lanekeeper.finish_closing(
@@ -25,6 +25,8 @@ DECLARE
     v_lane    record;
     v_session record;
     v_from    bigint;
+    v_scanned int := 0;
+    v_last    bigint := 0;
 BEGIN
     lanes := 0; drained := 0; unfinished := 0;
     -- The holder of a lane waits for no other process and is told the truth about its lane.
@@ -62,8 +64,7 @@ BEGIN
     END IF;
 
     IF p_session_id IS NULL AND p_lane_id IS NULL THEN
-        SELECT min(s.session_id) + floor(random() * (max(s.session_id) - min(s.session_id) + 1))::bigint INTO v_from
-        FROM lanekeeper.session AS s WHERE s.draining;
+        SELECT r.scanned_to INTO v_from FROM lanekeeper.draining_round AS r;
     END IF;
     FOR v_session IN
         SELECT s.session_id, s.name, t.name AS stream, s.closed_seq, s.close_reason
@@ -71,22 +72,16 @@ BEGIN
             SELECT s.session_id FROM lanekeeper.session AS s
             WHERE s.draining AND p_lane_id IS NULL AND s.session_id = p_session_id
             UNION ALL
-            SELECT s.session_id
-            FROM (
-                (SELECT s.session_id FROM lanekeeper.session AS s
-                 WHERE s.draining AND p_lane_id IS NULL AND p_session_id IS NULL AND s.session_id >= v_from
-                 ORDER BY s.session_id LIMIT 200)
-                UNION ALL
-                (SELECT s.session_id FROM lanekeeper.session AS s
-                 WHERE s.draining AND p_lane_id IS NULL AND p_session_id IS NULL AND s.session_id < v_from
-                 ORDER BY s.session_id LIMIT 200)
-                LIMIT 200
-            ) AS s
+            (SELECT s.session_id FROM lanekeeper.session AS s
+             WHERE s.draining AND s.session_id > v_from
+             ORDER BY s.session_id LIMIT 200)
         ) AS d
         JOIN lanekeeper.session AS s ON s.session_id = d.session_id
         JOIN lanekeeper.stream AS t ON t.stream_id = s.stream_id
         ORDER BY s.session_id
     LOOP
+        v_scanned := v_scanned + 1;
+        v_last := v_session.session_id;
         IF pg_try_advisory_xact_lock(lanekeeper.append_lock(v_session.session_id)) AND NOT EXISTS (
             SELECT FROM lanekeeper.lane AS l
             JOIN lanekeeper.subscription AS n ON n.subscription_id = l.subscription_id AND n.removed_at IS NULL
@@ -110,6 +105,9 @@ BEGIN
         END IF;
         unfinished := unfinished + 1;
     END LOOP;
+    -- Behind the last one it begins anew.
+    UPDATE lanekeeper.draining_round AS r SET scanned_to = CASE WHEN v_scanned = 200 THEN v_last ELSE 0 END
+    WHERE v_from IS NOT NULL AND r.scanned_to <> CASE WHEN v_scanned = 200 THEN v_last ELSE 0 END;
     IF lanes > 0 THEN
         PERFORM lanekeeper.ring();
     END IF;

@@ -63,6 +63,14 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
             MESSAGE = 'keep_waiting and cancel_running must not be null: nothing was enqueued';
     END IF;
+    IF interrupt.keep_waiting AND EXISTS (
+        SELECT FROM lanekeeper.stream AS t WHERE t.name = interrupt.stream AND interrupt.event_type = ANY (t.terminal))
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'LK006',
+            MESSAGE = format('%L ends session %L, and nothing can be appended again behind it: nothing was enqueued',
+                             left(interrupt.event_type, 200), left(interrupt.session, 200)),
+            HINT = 'Interrupt without keep_waiting, or append it with enqueue(): then what waits is delivered first.';
+    END IF;
     superseded := 0;
     appended_again := 0;
     SELECT s.session_id INTO v_session_id
@@ -156,6 +164,9 @@ BEGIN
         WHERE e.session_id = v_session_id AND e.day >= v_from_day AND e.seq < interrupt.seq
           AND e.seq >= (SELECT min(u.seq) FROM unnest(v_from) AS u (seq))
           AND NOT lanekeeper.is_cancelled(e.headers)
+          -- The session was reopened since: appended again, it would end it, and refuse what is behind it.
+          AND NOT EXISTS (
+              SELECT FROM lanekeeper.stream AS t WHERE t.name = interrupt.stream AND e.event_type = ANY (t.terminal))
           AND EXISTS (
               SELECT FROM unnest(v_waiting, v_from, v_lane_ids) AS w (subscription_id, seq, lane_id)
               JOIN lanekeeper.subscription AS s ON s.subscription_id = w.subscription_id

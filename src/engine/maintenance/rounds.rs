@@ -284,12 +284,18 @@ pub async fn finish(shared: Arc<Shared>, pending: Pending) {
 }
 
 async fn finish_closes(client: &Object, shared: &Shared) -> Result<(), StoreError> {
-    let finished = closing::finish(&***client, None, None).await?;
-    if finished.lanes > 0 || finished.drained > 0 {
-        tracing::info!(?finished, "closes and interrupts of sessions finished");
-        // Whoever is not notified has their deliveries cancelled only now that they are finished.
-        let pending = maintenance::change_pending(client).await?;
-        shared.waking.interruptions.read(&pending.interruptions);
+    for _ in 0..TURNS {
+        let finished = closing::finish(&***client, None, None).await?;
+        if finished.lanes > 0 || finished.drained > 0 {
+            tracing::info!(?finished, "closes and interrupts of sessions finished");
+            // Whoever is not notified has their deliveries cancelled only now that they are finished.
+            let pending = maintenance::change_pending(client).await?;
+            shared.waking.interruptions.read(&pending.interruptions);
+        }
+        // Where most of a call's sessions have drained, there are more.
+        if finished.drained < 100 || shared.stopping.is_cancelled() {
+            break;
+        }
     }
     Ok(())
 }

@@ -300,3 +300,49 @@ async fn what_is_there_when_a_run_ends_is_delivered_first() {
     worker.stop().await;
     assert_eq!(bed.accepted()["s1"], [1, 2, 3, 4]);
 }
+
+#[tokio::test]
+async fn what_an_interrupt_keeps_waiting_ends_no_session_that_was_reopened() {
+    let bed = bed().await;
+    for append in [STEP, END] {
+        bed.count(append).await;
+    }
+    closing::reopen_session(&bed.client, "runs", "s1")
+        .await
+        .unwrap();
+    bed.count(STEP).await;
+    let keep = "SELECT appended_again FROM lanekeeper.interrupt('runs', 's1', 'stop', '1', keep_waiting => true)";
+    assert_eq!(
+        bed.count(keep).await,
+        2,
+        "the steps, without the end of the run before"
+    );
+    assert_eq!(bed.count(STEP).await, 7, "it is open");
+    let ends = "SELECT lanekeeper.interrupt('runs', 's1', 'run_failed', '1', keep_waiting => true)";
+    let refused = bed.client.batch_execute(ends).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "LK006", "{refused}");
+    assert_eq!(bed.count(STEP).await, 8, "nothing was done");
+}
+
+/// The ids of sessions have gaps, and most of those that drain may wait for an operator.
+#[tokio::test]
+async fn each_session_that_drains_is_looked_at_in_its_turn() {
+    let bed = bed().await;
+    bed.count(END).await;
+    let later =
+        "SELECT setval(pg_get_serial_sequence('lanekeeper.session', 'session_id'), 10000000)";
+    bed.count(later).await;
+    let many = "SELECT count(*) FROM generate_series(1, 320) AS n,
+                LATERAL lanekeeper.enqueue('runs', 'later-' || n, 'run_completed', '1')";
+    bed.count(many).await;
+    let delivered = "UPDATE lanekeeper.progress AS p SET cursor = 1
+                     FROM lanekeeper.lane AS l JOIN lanekeeper.session AS s ON s.session_id = l.session_id
+                     WHERE l.lane_id = p.lane_id AND s.name ~ '^later-3(0[1-9]|1.|20)$'";
+    assert_eq!(bed.client.execute(delivered, &[]).await.unwrap(), 20);
+    let mut drained = 0;
+    for _ in 0..2 {
+        let finished = closing::finish(&bed.client, None, None).await.unwrap();
+        drained += finished.drained;
+    }
+    assert_eq!(drained, 20);
+}
