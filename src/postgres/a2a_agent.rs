@@ -1,4 +1,4 @@
-//! What an agent that is behind a queue asks (docs/a2a.md): whether a stream is one, and what became of a message. The log and
+//! What an agent that is behind a queue asks (docs/a2a.md): which streams are agents, and what became of a message. The log and
 //! its lanes are the only memory of tasks.
 
 use jiff::Timestamp;
@@ -10,21 +10,22 @@ use uuid::Uuid;
 use super::StoreError;
 use super::subscription::a2a;
 
-/// The agent that a stream is; `None`: there is no such stream, or it is none.
+/// The streams that are agents, by name. One whose definition this release does not understand says so, beside the others.
 ///
 /// # Errors
-/// Where it cannot be read.
-pub async fn agent(
+/// Where they cannot be read.
+pub async fn agents(
     client: &impl GenericClient,
-    stream: &str,
-) -> Result<Option<AgentDefinition>, StoreError> {
-    let operation = "looking up the agent that a stream is";
+) -> Result<Vec<(String, Result<AgentDefinition, String>)>, StoreError> {
     let rows = client
-        .query_typed(include_str!("sql/a2a_agent.sql"), &[(&stream, Type::TEXT)])
+        .query_typed(include_str!("sql/a2a_agent.sql"), &[])
         .await
-        .map_err(StoreError::on(operation))?;
-    let found = rows.first().map(a2a).transpose();
-    Ok(found.map_err(StoreError::on(operation))?.flatten())
+        .map_err(StoreError::on("listing the streams that are agents"))?;
+    let all = rows.iter().filter_map(|row| {
+        let agent = a2a(row).map_err(|error| error.to_string());
+        Some((row.get("name"), agent.transpose()?))
+    });
+    Ok(all.collect())
 }
 
 /// Where the message of a task is.

@@ -276,7 +276,8 @@ impl Caller {
         ))
     }
 
-    /// The task once it has ended, or as it is at the end of the wait.
+    /// The task once it has ended, or as it is at the end of the wait, or as it was when it could last be looked at. A task that
+    /// cannot be looked at even once is no reason to say that nothing was done: the call was carried out.
     async fn task_within(
         &self,
         task_id: &str,
@@ -286,12 +287,19 @@ impl Caller {
         let until = Instant::now() + wait;
         let [mut pause, longest] = LOOK_EVERY;
         let waiting = self.agents.desk.waiting.try_acquire();
+        let mut seen = None;
         loop {
-            let task = self.look(task_id, message).await?;
+            let task = match (self.look(task_id, message).await, seen) {
+                (Ok(task), _) => task,
+                (Err(Refused::Problem(_)), Some(seen)) => return Ok(seen),
+                (Err(Refused::Problem(_)), None) => return Err(done_but_unseen().into()),
+                (Err(fault), _) => return Err(fault),
+            };
             let is_last = waiting.is_err() || Instant::now() + pause >= until;
             if is_last || task.state().is_terminal() {
                 return Ok(task);
             }
+            seen = Some(task);
             sleep(pause).await;
             pause = (pause * 2).min(longest);
         }
@@ -391,6 +399,13 @@ impl Caller {
             }
         }
     }
+}
+
+/// The message was appended, or the task cancelled, and how the task is cannot be said.
+fn done_but_unseen() -> Problem {
+    let detail = "the call was carried out, and its task cannot be looked at now";
+    let hint = "repeat the call with the same messageId or id: it does nothing twice";
+    Problem::later(problem_type::OUTCOME_UNKNOWN, detail, 1).hint(hint)
 }
 
 /// What it means for a message that it was not appended.

@@ -22,23 +22,23 @@ mod rpc;
 mod stream;
 mod task;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use deadpool_postgres::Pool;
 use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_postgres::a2a_agent;
 use lanekeeper_postgres::token::Scope;
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use self::caller::{Caller, Refused};
 use self::rpc::{Call, Fault, Method};
 use super::access::Peer;
+use super::cached::{self, ByName, Cached, newly_refused};
 use super::connections::ConnectionPermit;
 use super::events::{Desk, HeldBody, trace_of};
 use super::live::Live;
@@ -49,18 +49,14 @@ use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/agents/{stream}/a2a";
 const CARD: &str = "/v1/agents/{stream}/a2a/.well-known/agent-card.json";
-/// How long an agent's definition is cached, or that there is none.
+/// How long what was read of the agents counts.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
-/// Streams of which that is cached. When there are more, the whole cache is emptied.
-const REMEMBERED: usize = 1_024;
-
-type Known = HashMap<String, (Instant, Option<Arc<AgentDefinition>>)>;
 
 /// The agents that streams are.
 pub struct Agents {
     desk: Arc<Desk>,
     live: Arc<Live>,
-    known: Mutex<Known>,
+    known: Arc<Cached<ByName<AgentDefinition>>>,
 }
 
 /// The routes.
@@ -100,7 +96,6 @@ async fn show_card(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     let Path(stream) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
-    let _place = agents.desk.request()?;
     let agent = agents.find(&stream).await?;
     Ok(card::answer(&agent, &stream))
 }
@@ -172,46 +167,48 @@ impl Agents {
         Self {
             desk,
             live,
-            known: Mutex::default(),
+            known: Cached::new(BELIEVED_FOR),
         }
     }
 
-    /// The agent that a stream is.
+    /// The agent that a stream is. No name is remembered that somebody asks for, and none costs a statement.
     async fn find(&self, stream: &str) -> Result<Arc<AgentDefinition>, Problem> {
-        let agent = match self.cached(stream) {
-            Some(agent) => agent,
+        let pool = self.desk.pool.clone();
+        let known = self
+            .known
+            .get(async move |before| load(&pool, before.as_deref()).await)
+            .await?;
+        match known.get(stream) {
+            Some(Ok(agent)) => Ok(Arc::clone(agent)),
+            Some(Err(_)) => Err(Problem::later(
+                problem_type::UNAVAILABLE,
+                "this worker does not understand what the stream is as an agent; its log says why: nothing was done",
+                30,
+            )),
             None => {
-                let found = self
-                    .desk
-                    .ask(async |client| a2a_agent::agent(client, stream).await)
-                    .await?
-                    .map(Arc::new);
-                let mut known = self.known();
-                if known.len() >= REMEMBERED {
-                    known.clear();
-                }
-                known.insert(stream.to_owned(), (Instant::now(), found.clone()));
-                found
+                let stream = Problem::excerpt(stream);
+                let detail =
+                    format!("stream {stream:?} is no agent that speaks A2A: nothing was done");
+                Err(Problem::new(problem_type::NOT_FOUND, detail)
+                    .hint("[stream.NAME.a2a] of the file for `lanekeeper apply` makes it one"))
             }
-        };
-        agent.ok_or_else(|| {
-            let stream = Problem::excerpt(stream);
-            let detail = format!("stream {stream:?} is no agent that speaks A2A: nothing was done");
-            Problem::new(problem_type::NOT_FOUND, detail)
-                .hint("[stream.NAME.a2a] of the file for `lanekeeper apply` makes it one")
-        })
+        }
     }
+}
 
-    /// `None`: it has to be looked up.
-    fn cached(&self, stream: &str) -> Option<Option<Arc<AgentDefinition>>> {
-        let known = self.known();
-        let (at, agent) = known.get(stream)?;
-        (at.elapsed() < BELIEVED_FOR).then(|| agent.clone())
+async fn load(
+    pool: &Pool,
+    before: Option<&ByName<AgentDefinition>>,
+) -> Result<ByName<AgentDefinition>, Problem> {
+    let agents = cached::ask(pool, async |client| a2a_agent::agents(client).await).await?;
+    let known = agents
+        .into_iter()
+        .map(|(stream, agent)| (stream, agent.map(Arc::new)))
+        .collect();
+    for (stream, reason) in newly_refused(before, &known) {
+        tracing::warn!(stream, reason, "an agent cannot be called at this worker");
     }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    Ok(known)
 }
 
 /// The parameters of a method that is about one task.

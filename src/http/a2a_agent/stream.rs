@@ -1,7 +1,8 @@
 //! A task that is followed: server-sent events, each an answer of JSON-RPC, from the task as it is to its end.
 //!
 //! The follower counts among the live followers of the worker. It is sent away when the worker stops, when its token is revoked,
-//! and after a while; it comes again with `SubscribeToTask`.
+//! when the log does not have the task any more, and after a while; it comes again with `SubscribeToTask`. While Postgres does
+//! not say how the task is, the follower stays, and is told nothing.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::caller::Caller;
+use super::caller::{Caller, Refused};
 use super::rpc;
 use super::task::Task;
 use crate::connections::{ConnectionPermit, Following};
@@ -34,6 +35,16 @@ const HEARTBEAT: &[u8] = b":\n\n";
 /// Makes the connection that of a follower.
 pub(super) fn follow(permit: &Arc<ConnectionPermit>) -> Result<Following, Problem> {
     permit.follow().ok_or_else(Problem::too_many_followers)
+}
+
+/// What a look at a task finds.
+enum Looked {
+    /// What has changed, as events.
+    Changes(Vec<u8>),
+    /// Postgres does not say at present.
+    Unknown,
+    /// The client may not follow any more, or the log does not have the task.
+    Gone,
 }
 
 /// What is written to a client, step by step.
@@ -100,30 +111,42 @@ impl Writer {
                 () = stopping.cancelled() => return None,
                 () = sleep(self.pause) => {}
             }
-            let changes = self.look().await?;
-            if !changes.is_empty() {
-                self.pause = LOOK_EVERY[0];
-                return Some(changes);
+            match self.look().await {
+                Looked::Changes(changes) if !changes.is_empty() => {
+                    self.pause = LOOK_EVERY[0];
+                    return Some(changes);
+                }
+                Looked::Changes(_) => self.pause = (self.pause * 2).min(LOOK_EVERY[1]),
+                Looked::Unknown => self.pause = LOOK_EVERY[1],
+                Looked::Gone => return None,
             }
-            self.pause = (self.pause * 2).min(LOOK_EVERY[1]);
             if self.written_at.elapsed() >= HEARTBEAT_EVERY {
                 return Some(HEARTBEAT.to_vec());
             }
         }
     }
 
-    /// What has changed, as events; `None`: the client may not follow any more, or the task cannot be looked at.
-    async fn look(&mut self) -> Option<Vec<u8>> {
-        let message = self.message.as_ref()?;
+    async fn look(&mut self) -> Looked {
+        let Some(message) = &self.message else {
+            return Looked::Gone;
+        };
         if let Some(grant) = &self.caller.grant {
             let access = &self.caller.agents.desk.access;
-            access.signed_in(grant.token_id).await.ok().flatten()?;
+            match access.signed_in(grant.token_id).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Looked::Gone,
+                Err(_) => return Looked::Unknown,
+            }
         }
         let task_id = self.task.id().to_owned();
-        let task = self.caller.look(&task_id, message).await.ok()?;
+        let task = match self.caller.look(&task_id, message).await {
+            Ok(task) => task,
+            Err(Refused::Problem(_)) => return Looked::Unknown,
+            Err(Refused::Fault(_)) => return Looked::Gone,
+        };
         let changes = task.changes(&self.task);
         self.task = task;
-        Some(
+        Looked::Changes(
             changes
                 .into_iter()
                 .flat_map(|change| self.event(change))

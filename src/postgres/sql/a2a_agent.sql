@@ -1,2 +1,3 @@
--- Purpose: the agent that a stream is for callers who speak A2A. Index: stream's unique name. Rows: at most one.
-SELECT t.a2a FROM lanekeeper.stream AS t WHERE t.name = $1 AND t.a2a IS NOT NULL
+-- Purpose: the streams that are agents for callers who speak A2A. Index: none, the table is small; each worker asks once in
+-- two seconds at most. Rows: those streams.
+SELECT t.name, t.a2a FROM lanekeeper.stream AS t WHERE t.a2a IS NOT NULL

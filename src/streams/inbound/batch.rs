@@ -2,10 +2,10 @@
 //!
 //! One transaction each, so that none holds the append locks of several sessions. An update that cannot be enqueued now
 //! stays before the offset, and so do later ones of its session; messages of other sessions are enqueued nevertheless, and
-//! are duplicates when they come again.
+//! nothing is done about them when they come again. Each attempt at a locked session costs seconds. So an answer is left at
+//! the first session that is newly found locked, and those found before are tried behind all others, one for each answer.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use lanekeeper_core::source::{Action, Request, Template};
 use lanekeeper_fault::CrashPoint;
@@ -18,11 +18,9 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::Client;
 
 use super::ANSWER_WITHIN;
+use super::memory::Memory;
 use super::reply::Replies;
 use super::telegram::{Content, Message, Passed, Update};
-
-/// What is left then is asked for again: the holder must give a sign of life.
-const BATCH_WITHIN: Duration = Duration::from_secs(3);
 
 /// The bot that a source asks for.
 pub(super) struct Me {
@@ -39,14 +37,17 @@ pub(super) struct Batch<'a> {
     pub(super) me: &'a Me,
     pub(super) replies: &'a Replies,
     pub(super) updates: &'a SourceUpdates,
+    pub(super) memory: &'a mut Memory,
+    /// No message is begun later. What is left is asked for again, once the holder has given a sign of life.
+    pub(super) until: Instant,
 }
 
 /// What came of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The offset was moved past all of them, or past as many as there was time for.
+    /// As many of them were taken as there was time for.
     Moved,
-    /// The offset stays before a message of a session that is locked.
+    /// A message waits for its session, which is locked.
     KeptBack,
     /// There was nothing that was not confirmed before.
     Nothing,
@@ -78,61 +79,121 @@ impl Batch<'_> {
         updates: Vec<Update>,
     ) -> Result<Progress, Failed> {
         let confirmed = offset.next_update.filter(|_| offset.is_fresh);
-        let until = Instant::now() + BATCH_WITHIN;
+        let updates: Vec<Update> = updates
+            .into_iter()
+            .filter(|update| confirmed.is_none_or(|confirmed| update.id >= confirmed))
+            .collect();
+        let ids = updates.iter().map(|update| update.id).collect();
+        let sessions = updates.iter().filter_map(|update| match &update.content {
+            Content::Message(message) => Some(self.session(message)),
+            Content::Passed(_) => None,
+        });
+        let sessions = sessions.collect();
+        self.memory.keep(&ids, &sessions);
+        let again = self.memory.tried_longest_ago().map(str::to_owned);
+        let mut first_of_it = None;
         let mut stored = offset.next_update;
         // Past what was passed, which is moved with what follows.
         let mut pending = None;
         let mut locked: HashSet<String> = HashSet::new();
         let mut progress = Progress::Nothing;
+        let mut failed = None;
         for update in updates {
-            if confirmed.is_some_and(|confirmed| update.id < confirmed) {
-                continue;
-            }
-            if Instant::now() >= until {
+            if Instant::now() >= self.until {
+                progress = Progress::Moved;
                 break;
             }
-            let to = update.id + 1;
+            let (id, to) = (update.id, update.id + 1);
             let may_move = locked.is_empty();
+            let mut is_newly_locked = false;
             let taken = match update.content {
+                _ if self.memory.is_done(id) => Taken::Passed,
                 Content::Passed(why) => {
                     self.note_passed(why);
                     Taken::Passed
                 }
                 Content::Message(message) => {
                     let session = self.session(&message);
-                    match locked.contains(&session) {
-                        true => Taken::KeptBack,
-                        false => {
-                            let taken = self
-                                .message(&message, &session, may_move.then_some((to, stored)))
-                                .await?;
-                            if matches!(taken, Taken::KeptBack) {
-                                locked.insert(session);
+                    if locked.contains(&session) {
+                        Taken::KeptBack
+                    } else if self.memory.is_locked(&session) {
+                        if again.as_ref() == Some(&session) {
+                            first_of_it = Some((id, message));
+                        }
+                        locked.insert(session);
+                        Taken::KeptBack
+                    } else {
+                        let to = may_move.then_some((to, stored));
+                        match self.message(&message, &session, to).await {
+                            Ok(taken) => {
+                                if matches!(taken, Taken::KeptBack) {
+                                    is_newly_locked = true;
+                                    self.memory.found_locked(&session);
+                                    locked.insert(session);
+                                }
+                                taken
                             }
-                            taken
+                            Err(Failed::Later(reason)) => {
+                                failed = Some(Failed::Later(reason));
+                                break;
+                            }
+                            Err(lost) => return Err(lost),
                         }
                     }
                 }
             };
+            match taken {
+                Taken::Enqueued | Taken::Passed => self.memory.done(id),
+                Taken::KeptBack => {}
+            }
             match taken {
                 Taken::Enqueued if may_move => {
                     (stored, pending) = (Some(to), None);
                     progress = Progress::Moved;
                 }
                 Taken::Passed if may_move => pending = Some(to),
-                Taken::Enqueued | Taken::Passed => {}
-                Taken::KeptBack => progress = Progress::KeptBack,
+                Taken::Enqueued | Taken::Passed | Taken::KeptBack => {}
+            }
+            if is_newly_locked {
+                break;
             }
         }
         if let Some(to) = pending {
             self.pass(to, stored).await?;
-            if progress == Progress::Nothing {
-                progress = Progress::Moved;
-            }
+            progress = Progress::Moved;
         }
-        match locked.is_empty() {
-            true => Ok(progress),
-            false => Ok(Progress::KeptBack),
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        if locked.is_empty() {
+            return Ok(progress);
+        }
+        if let (Some(session), Some((id, message))) = (again, first_of_it)
+            && Instant::now() < self.until
+        {
+            return self.once_more(id, &message, &session).await;
+        }
+        Ok(Progress::KeptBack)
+    }
+
+    /// Tries a session again that was locked.
+    async fn once_more(
+        &mut self,
+        id: i64,
+        message: &Message,
+        session: &str,
+    ) -> Result<Progress, Failed> {
+        // Without the offset: what comes before it may be kept back still. The next answer moves it.
+        match self.message(message, session, None).await? {
+            Taken::KeptBack => {
+                self.memory.found_locked(session);
+                Ok(Progress::KeptBack)
+            }
+            Taken::Enqueued | Taken::Passed => {
+                self.memory.done(id);
+                self.memory.found_free(session);
+                Ok(Progress::Moved)
+            }
         }
     }
 

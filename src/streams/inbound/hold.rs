@@ -28,10 +28,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::batch::{Batch, Failed, Me, Progress};
 use super::ending::end;
+use super::memory::Memory;
 use super::reply::Replies;
 use super::shared::Shared;
 use super::{ALIVE_EVERY, ANSWER_WITHIN, telegram};
 
+/// After a sign of life. Whatever was begun by then ends before the holder counts as silent, a statement that its time-out ends
+/// included.
+const TAKEN_WITHIN: Duration = Duration::from_millis(2_500);
 /// How long Telegram may keep a question open, and how long the answer may take beyond that.
 const POLL: Duration = Duration::from_secs(25);
 const BEYOND: Duration = Duration::from_secs(10);
@@ -168,6 +172,7 @@ impl Holder {
             "this worker asks for a source's messages"
         );
         let mut most = MOST;
+        let mut memory = Memory::default();
         loop {
             let offset = self.alive().await?;
             let asked_at = Instant::now();
@@ -207,6 +212,8 @@ impl Holder {
                 me: &me,
                 replies: &replies,
                 updates: &self.shared.polling.updates,
+                memory: &mut memory,
+                until: self.alive_at + TAKEN_WITHIN,
             };
             match batch.take(offset, updates).await {
                 Ok(Progress::Moved) => {

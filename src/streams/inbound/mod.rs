@@ -21,7 +21,7 @@
 //! | the platform is away, has a fault, answers nonsense | asked again after 1 to 30 s; nothing was confirmed to it |
 //! | another program asks for the same bot, or a webhook is set (409) | said, and asked again every 30 s |
 //! | an update that is no message, or that Postgres refuses | counted, logged and passed: it must not hold up others |
-//! | a producer's transaction holds one session's append lock | the offset stays before its message; messages of other sessions are enqueued, and are duplicates when they come again |
+//! | a producer's transaction holds one session's append lock | the offset stays before its message; messages of other sessions are enqueued, and passed when they come again (`memory`) |
 //! | the stream does not take the source's messages | nothing is passed; asked again every 30 s |
 //!
 //! | module | what it does |
@@ -29,12 +29,14 @@
 //! | `watch` | finds sources to hold, and holders that are silent |
 //! | `hold` | one source from lock to loss: its bot, the questions, the pauses |
 //! | `batch` | the updates of one answer: which are appended, passed, or kept back |
+//! | `memory` | what was taken already, and which sessions were locked, while the offset stays |
 //! | `reply` | what the chat is shown: that somebody types, how the session is, why a message was not taken |
 //! | `telegram` | reads Telegram's updates |
 
 mod batch;
 mod ending;
 mod hold;
+mod memory;
 mod reply;
 mod shared;
 mod telegram;

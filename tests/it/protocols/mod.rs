@@ -7,6 +7,7 @@ mod a2a_clients;
 mod a2a_house;
 mod a2a_push;
 mod a2a_refusals;
+mod a2a_stalls;
 mod a2a_strangers;
 mod cloudevents_in;
 mod cloudevents_out;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod fetching;
+mod held_up;
 mod takeover;
 mod trouble;
 
