@@ -1,11 +1,14 @@
 //! The fixture: a worker that is an agent for callers who speak A2A, and calls to it.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::site::{Answer, Site};
 use crate::command::run;
-use crate::support::SECRET_ENV;
+use crate::process::plant::LIMIT;
+use crate::support::{SECRET_ENV, wait_until};
 
 /// Where the agent `inbox` is called.
 pub(super) const PATH: &str = "/v1/agents/inbox/a2a";
@@ -53,7 +56,7 @@ impl House {
         self.site.token(&[&scopes[..], more].concat()).await
     }
 
-    /// Stops and restarts the delivery.
+    /// Stops and restarts the delivery. Returns when the worker knows.
     pub(super) async fn pause(&self, reason: Option<&str>) {
         let pause = "SELECT lanekeeper.pause_subscription('desk', $1)";
         let client = &self.site.plant.client;
@@ -64,6 +67,19 @@ impl House {
                 .unwrap()
                 .get::<_, bool>(0)
         );
+        // It loads all subscriptions at once: when it reports a newer one, it has seen the pause.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("newer-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let newer = format!("[subscription.{name}]\nstream = \"runs\"\nadapter = \"stdout\"\n");
+        self.apply(&newer).await;
+        let reported = format!(
+            "SELECT count(*) FROM lanekeeper.subscription_report JOIN lanekeeper.subscription AS s USING (subscription_id)
+             WHERE s.name = '{name}'"
+        );
+        wait_until(LIMIT, "the worker knows", async || {
+            self.count(&reported).await > 0
+        })
+        .await;
     }
 
     pub(super) async fn post(&self, token: &str, version: &str, body: String) -> Answer {
