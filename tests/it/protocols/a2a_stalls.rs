@@ -46,8 +46,8 @@ async fn followers_of_a_task_outlast_a_stall_of_postgres_and_see_its_end() {
     for answer in answers {
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         let text = timeout(LIMIT, answer.text()).await.unwrap().unwrap();
-        let last = text.lines().filter_map(|line| line.strip_prefix("data: "));
-        let last: Value = serde_json::from_str(last.last().unwrap()).unwrap();
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let last: Value = serde_json::from_str(lines.next_back().unwrap()).unwrap();
         let update = &last["result"]["statusUpdate"];
         assert!(update.is_object(), "it ended before its task: {text}");
         assert_eq!(state(update), "COMPLETED", "{text}");
