@@ -14,6 +14,7 @@ use tokio_postgres::Client;
 
 use super::lease::Lease;
 use super::problem::Problem;
+use super::problem_type;
 
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
@@ -114,7 +115,14 @@ pub async fn ask<R>(
         let lease = Lease::take(pool).await?;
         let answer = question(lease.client()).await;
         lease.done();
-        answer.map_err(|error| Problem::of_statement(&error))
+        answer.map_err(|error| {
+            let problem = Problem::of_statement(&error);
+            // What is read belongs to no session: somebody locked the table.
+            match problem.problem_type() == problem_type::SESSION_BUSY {
+                true => Problem::away(),
+                false => problem,
+            }
+        })
     };
     timeout(READ_WITHIN, asking)
         .await

@@ -40,7 +40,7 @@ async fn discord(site: &Site, body: &Value) -> Answer {
 
 fn command(id: &str, name: &str, text: &str) -> Value {
     json!({
-        "type": 2, "id": id, "application_id": "A1", "token": "for-the-answer", "channel_id": "C1",
+        "type": 2, "id": id, "application_id": "A1", "token": "for-the-answer", "guild_id": "YOUR_SERVER_ID", "channel_id": "C1",
         "member": {"user": {"id": "U1", "username": "ada"}},
         "data": {"name": name, "options": [{"name": "text", "type": 3, "value": text}]},
     })
@@ -166,7 +166,7 @@ async fn what_is_forged_replayed_or_cannot_be_taken_of_discord_is_refused_and_no
     let large = command("1", "agent", &"x".repeat(1 << 20)).to_string();
     let large = sent(&site, 0, large.as_bytes()).await;
     large.assert_problem(413, "payload_too_large");
-    let lacking = r#"{"type":2,"id":"1","channel_id":"C1","data":{"name":"agent"}}"#;
+    let lacking = r#"{"type":2,"id":"1","guild_id":"YOUR_SERVER_ID","channel_id":"C1","data":{"name":"agent"}}"#;
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
     for body in [
         b"{\"type\":2}\xff".as_slice(),
