@@ -125,8 +125,8 @@ struct Batch {
 }
 
 impl Receiver {
-    /// `consumer` names it in the memory of what was handled, 1 to 200 bytes. `secrets`: `whsec_…`, several separated by
-    /// white space while they are rotated.
+    /// `consumer` names it in the memory of what was handled, 1 to 170 bytes: the number of a replay goes behind it.
+    /// `secrets`: `whsec_…`, several separated by white space while they are rotated.
     ///
     /// # Errors
     /// A secret that is none.

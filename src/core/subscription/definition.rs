@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use url::Url;
 
 use super::agent::AgentDefinition;
 use super::duration;
@@ -263,16 +264,13 @@ pub struct Definition {
 
 /// All that is shown of a URL: its user, path and query are often credentials.
 fn origin(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
+    let Ok(url) = Url::parse(url) else {
         return "…".to_owned();
     };
-    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let host = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
-    match path {
-        "" | "/" => format!("{scheme}://{host}"),
-        _ => format!("{scheme}://{host}/…"),
+    let origin = url.origin().ascii_serialization();
+    match (url.path(), url.query()) {
+        ("/", None) => origin,
+        _ => format!("{origin}/…"),
     }
 }
 

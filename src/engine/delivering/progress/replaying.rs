@@ -7,7 +7,8 @@
 //! is judged by cursors (I4, I13, retention, `max_pending`) changes, and a replay that ends early leaves no hole. How far
 //! the range is delivered is recorded with the settlement, under its compare-and-set: after a crash, the next holder goes
 //! on with the first event that is not on record (I5). What is exhausted becomes a dead letter, or is dropped where the
-//! subscription's policy is that. It parks no lane: the head goes away when its replay is paused. Such an event waits for no acknowledgement, and is never too old.
+//! subscription's policy is that. It parks no lane: the head goes away when its replay is paused. Such an event
+//! waits for no acknowledgement, and is never too old.
 
 use lanekeeper_postgres::settle::{Outcome, OutcomeKind};
 
