@@ -9,10 +9,14 @@ use uuid::Uuid;
 
 use super::{BenchError, Scratch};
 
-/// The same columns, constraints, key and kind of partitions; no function and no token.
+/// The same columns, key and kind of partitions, and what `enqueue` checks of values as constraints; no function and no ready
+/// entry.
 const SCHEMA: &str = "
     CREATE SCHEMA bench;
-    CREATE TABLE bench.event (LIKE lanekeeper.event INCLUDING ALL) PARTITION BY RANGE (day);
+    CREATE TABLE bench.event (
+        LIKE lanekeeper.event INCLUDING ALL,
+        CHECK (seq > 0), CHECK (priority BETWEEN -100 AND 100), CHECK (octet_length(event_type) BETWEEN 1 AND 200)
+    ) PARTITION BY RANGE (day);
     DO $$
     DECLARE v_day date := (now() AT TIME ZONE 'UTC')::date;
     BEGIN

@@ -15,13 +15,11 @@
 -- then. An append may have read that row before it waited for the lock. So, after the lock, it looks whether the row is
 -- still where it was, by its ctid, which costs less than a look-up; only where it is not does it read `closed_at`.
 --
--- Full sessions: where a subscription of the stream refuses what is beyond its max_pending, `stream.bounded` is set. Its
--- sessions' ids come out of the first statement as negative numbers, so that other streams pay for no statement and no
--- branch. refuse_full() counts under the append lock, so appends at the same time never pass the bound together.
+-- Full sessions: where a subscription of the stream refuses what is beyond its max_pending, `stream.bounded` is set.
+-- refuse_full() counts under the append lock, so appends at the same time never pass the bound together.
 --
--- Terminal events: a stream with terminal types is bounded too, and the negative number is odd for an event of such a type.
--- end_session() closes the session before the event is inserted, in the same transaction and under the append lock: so it is
--- the last one, and the only one.
+-- Terminal events: a stream with terminal types is bounded too. end_session() closes the session before the event is inserted,
+-- in the same transaction and under the append lock: so it is the last one, and the only one.
 --
 -- Ready entries (I13): under the append lock, one is inserted for each lane that nothing else would make look at the
 -- event.
@@ -40,10 +38,14 @@
 -- - In the stricter isolation levels every lane gets one: a spare entry is harmless.
 --
 -- Bound (I9): three statements in the usual case (session and lock; newest event and lanes; event), because each further
--- statement and expression costs a transaction microseconds to set up. What is rare has functions of its own. All look-ups
+-- statement and expression costs a transaction microseconds to set up. What is rare is behind one condition, `v_usual`, or has
+-- functions of its own. The log has no CHECK constraints, which cost every INSERT a seventh of the whole call: what they would
+-- say is tested here, and in enqueue_many(). All look-ups
 -- are by key and pinned (LATERAL with OFFSET 0, planner settings below): a plan that was made while the tables were empty
 -- is kept.
 -- Index: stream's and session's unique names, event's primary key backwards in the recent partitions, progress' primary key.
+-- The secret of the locks is read by its row's place, which never changes unless somebody writes or restores the row by hand: a
+-- third of what a look-up costs. Where it is not there, read_lock_secret() finds it.
 -- enable_bitmapscan is off for the reason given in newest_event().
 CREATE OR REPLACE FUNCTION lanekeeper.enqueue(
     IN stream text,
@@ -65,15 +67,16 @@ DECLARE
     v_session_id    bigint;
     -- The ctid of the session's row, as it was read before the lock.
     v_session_ctid  tid;
-    -- The row is still there: nobody has written it since.
-    v_unchanged     boolean;
-    -- Its stream's id, where live followers may wait for the stream's events.
-    v_followed      int;
-    v_closed        boolean;
-    -- Some subscription may refuse the event because the session is full.
+    v_stream_id     int;
+    -- Live followers may wait for the stream's events.
+    v_followed      boolean;
+    -- Some subscription may refuse the event because the session is full, or the stream has terminal event types.
     v_bounded       boolean;
-    -- It is the last event of its session.
-    v_ends          boolean;
+    v_terminal      text[];
+    -- Nobody has written the session's row since it was read, the stream is neither bounded nor followed, and it is not one of
+    -- the appends that see to tomorrow's partition.
+    v_usual         boolean;
+    v_closed        boolean;
     -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
     v_payload       text := enqueue.payload::text;
     v_size          int := octet_length(v_payload);
@@ -99,13 +102,10 @@ BEGIN
     -- old as this one, lanes that it got meanwhile are read below, and so is a close.
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
-    SELECT CASE WHEN t.bounded THEN -2 * s.session_id - coalesce((enqueue.event_type = ANY (t.terminal))::int, 0)
-                ELSE s.session_id END,
-           enqueue.message_id,
-           CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) IS NOT NULL THEN clock_timestamp() END,
-           (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid,
-           CASE WHEN t.followed THEN t.stream_id END
-    INTO v_session_id, v_given_id, v_now, v_today, v_session_ctid, v_followed
+    SELECT s.session_id, enqueue.message_id,
+           CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.ctid = '(0,1)'))) IS NOT NULL THEN clock_timestamp() END,
+           (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid, t.stream_id, t.followed, t.bounded, t.terminal
+    INTO v_session_id, v_given_id, v_now, v_today, v_session_ctid, v_stream_id, v_followed, v_bounded, v_terminal
     FROM lanekeeper.stream AS t
     CROSS JOIN LATERAL (
         SELECT s.session_id, s.lanes_version, s.ctid AS session_ctid FROM lanekeeper.session AS s
@@ -113,14 +113,12 @@ BEGIN
     ) AS s
     WHERE t.name = enqueue.stream AND v_size <= t.max_payload_bytes AND s.lanes_version = t.lanes_version
       AND (t.producers IS NULL OR lanekeeper.may_produce(t.producers));
-    IF (v_session_id > 0 AND octet_length(enqueue.event_type) <= 200 AND enqueue.event_type <> ''
+    IF (v_now IS NOT NULL AND octet_length(enqueue.event_type) <= 200 AND enqueue.event_type <> ''
         AND enqueue.priority = 0 AND enqueue.headers = '{}') IS NOT TRUE THEN
-        IF v_session_id < 0 THEN
-            v_ends := v_session_id % 2 <> 0;
-            v_session_id := v_session_id / -2;
-            v_bounded := true;
-            -- As if the session's row had been written meanwhile: what seldom happens is looked at below.
-            v_session_ctid := NULL;
+        IF v_session_id > 0 AND v_now IS NULL THEN
+            -- The lock's secret is not where it was.
+            PERFORM pg_advisory_xact_lock(lanekeeper.append_lock(v_session_id));
+            v_now := clock_timestamp();
         END IF;
         IF (v_session_id > 0 AND octet_length(enqueue.event_type) BETWEEN 1 AND 200 AND enqueue.priority BETWEEN -100 AND 100
             AND jsonb_typeof(enqueue.headers) = 'object' AND octet_length(enqueue.headers::text) <= 65536
@@ -130,11 +128,10 @@ BEGIN
         END IF;
         IF v_session_id IS NULL THEN
             v_given_id := message_id;
-            v_bounded := true;
             SELECT o.session_id, o.locked_at INTO v_session_id, v_now
             FROM lanekeeper.open_session(enqueue.stream, enqueue.session) AS o;
             v_today := (v_now AT TIME ZONE 'UTC')::date;
-            SELECT CASE WHEN t.followed THEN t.stream_id END, enqueue.event_type = ANY (t.terminal) INTO v_followed, v_ends
+            SELECT t.stream_id, t.followed, t.bounded, t.terminal INTO v_stream_id, v_followed, v_bounded, v_terminal
             FROM lanekeeper.stream AS t WHERE t.name = enqueue.stream;
         END IF;
     END IF;
@@ -151,12 +148,13 @@ BEGIN
                    FROM lanekeeper.progress AS p WHERE p.lane_id = l.lane_id
                    ORDER BY p.version DESC LIMIT 1)),
            EXISTS (SELECT FROM lanekeeper.session AS s WHERE s.ctid = v_session_ctid)
-    INTO seq, v_day, v_prev_priority, duplicate, message_id, v_check_lanes, v_unchanged
+               AND NOT (v_bounded OR v_followed) AND e.seq % 64 <> 63
+    INTO seq, v_day, v_prev_priority, duplicate, message_id, v_check_lanes, v_usual
     FROM lanekeeper.recent_event AS e
     WHERE e.session_id = v_session_id AND e.day >= v_today
     ORDER BY e.seq DESC LIMIT 1;
 
-    IF v_unchanged IS NOT TRUE OR v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL
+    IF v_usual IS NOT TRUE OR v_given_id IS NOT NULL OR enqueue.dedupe_key IS NOT NULL
        OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         IF octet_length(enqueue.dedupe_key) NOT BETWEEN 1 AND 512 THEN
             PERFORM lanekeeper.check_event(enqueue.stream, enqueue.session, enqueue.event_type, enqueue.payload,
@@ -164,7 +162,7 @@ BEGIN
         END IF;
         v_fixed := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
         v_other_day := seq IS NULL;
-        v_closed := v_unchanged IS NOT TRUE AND EXISTS (
+        v_closed := v_usual IS NOT TRUE AND EXISTS (
             SELECT FROM lanekeeper.session AS s WHERE s.session_id = v_session_id AND s.closed_at IS NOT NULL);
         IF v_other_day THEN
             -- The session's first event, or its first of the day.
@@ -199,7 +197,7 @@ BEGIN
         IF v_bounded AND seq > 1 THEN
             PERFORM lanekeeper.refuse_full(v_session_id, seq - 1, enqueue.event_type);
         END IF;
-        IF v_ends THEN
+        IF enqueue.event_type = ANY (v_terminal) THEN
             PERFORM lanekeeper.end_session(v_session_id, seq, enqueue.event_type);
         END IF;
         IF v_other_day THEN
@@ -210,19 +208,15 @@ BEGIN
             PERFORM lanekeeper.create_event_partition_ahead(v_now);
             UPDATE lanekeeper.session AS s SET newest_day = v_day
             WHERE s.session_id = v_session_id AND s.newest_day IS DISTINCT FROM v_day;
+        ELSIF enqueue.seq % 64 = 0 THEN
+            -- In good time for tomorrow, by sessions that had their first event of the day long ago.
+            PERFORM lanekeeper.create_event_partition_ahead(v_now);
+        END IF;
+        IF v_followed THEN
+            PERFORM lanekeeper.wake_followers(v_stream_id, ARRAY[v_session_id]);
         END IF;
     END IF;
 
-    -- In good time for tomorrow, by sessions that had their first event of the day long ago. One condition for both:
-    -- most appends meet neither.
-    IF enqueue.seq % 64 = 0 OR v_followed > 0 THEN
-        IF enqueue.seq % 64 = 0 THEN
-            PERFORM lanekeeper.create_event_partition_ahead(v_now);
-        END IF;
-        IF v_followed > 0 THEN
-            PERFORM lanekeeper.wake_followers(v_followed, ARRAY[v_session_id]);
-        END IF;
-    END IF;
     IF enqueue.priority <> 0 THEN
         PERFORM lanekeeper.remember_priority(enqueue.priority);
     END IF;
@@ -260,7 +254,7 @@ BEGIN
                    AND enqueue.seq - p.cursor >= lanekeeper.filter_look_back()
           END));
         -- As in ring().
-        IF FOUND AND NOT pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock((SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))
+        IF FOUND AND pg_try_advisory_xact_lock_shared(lanekeeper.doorbell_lock((SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.ctid = '(0,1)'))) IS NOT TRUE
            AND coalesce(current_setting('lanekeeper.notify', true), '') <> 'off' THEN
             PERFORM pg_notify('lanekeeper', '');
         END IF;

@@ -9,6 +9,9 @@
 -- One closed session refuses all, and so does one event that its session has no room for: LK001 names the first. So does one
 -- behind a terminal event of its session: LK002 names it.
 --
+-- A call for up to 64 sessions adds nothing to that count, like single calls: small calls, which the appender makes, would pay
+-- a twentieth of their time for it.
+--
 -- Bound: what is needed of an event more than once is taken out of the array once, into arrays that are read beside it.
 -- Nothing is joined by name, and no payload is sorted or kept aside.
 CREATE OR REPLACE FUNCTION lanekeeper.enqueue_many(stream text, events jsonb)
@@ -40,8 +43,9 @@ DECLARE
     v_names         text[];
     v_before        bigint[];
     v_ids           bigint[];
-    -- The ctids of their rows, as they were read before the locks.
+    -- The ctids of their rows, as they were read before the locks; and whether nobody has written these since.
     v_session_ctids tid[];
+    v_unchanged     boolean;
     v_newest        bigint[];
     v_days          date[];
     v_priorities    smallint[];
@@ -112,7 +116,7 @@ BEGIN
     -- All creations come before the first lock, each in the order of names: a call that waits for a creation
     -- holds no lock that the creator may need.
     LOOP
-        SELECT array_agg(s.session_id ORDER BY n.ord), array_agg(s.session_ctid),
+        SELECT array_agg(s.session_id ORDER BY n.ord), array_agg(s.session_ctid ORDER BY n.ord),
                coalesce(bool_or(s.lanes_version <> v_stream_lanes), false)
         INTO v_ids, v_session_ctids, v_stale
         FROM unnest(v_names) WITH ORDINALITY AS n (name, ord)
@@ -122,9 +126,11 @@ BEGIN
         ) AS s ON true;
         IF v_before IS NULL THEN
             v_before := v_ids;
-            PERFORM lanekeeper.bound_append_locks(
-                array_remove(v_ids, NULL),
-                CASE WHEN v_one_by_one THEN cardinality(v_ids) - cardinality(array_remove(v_ids, NULL)) ELSE 0 END);
+            IF cardinality(v_ids) > 64 THEN
+                PERFORM lanekeeper.bound_append_locks(
+                    array_remove(v_ids, NULL),
+                    CASE WHEN v_one_by_one THEN cardinality(v_ids) - cardinality(array_remove(v_ids, NULL)) ELSE 0 END);
+            END IF;
         END IF;
         EXIT WHEN array_position(v_ids, NULL) IS NULL;
         WITH created AS (
@@ -141,7 +147,7 @@ BEGIN
         INTO v_created;
     END LOOP;
     -- Another transaction created some of them meanwhile: all are locked.
-    IF NOT v_created AND array_position(v_before, NULL) IS NOT NULL THEN
+    IF NOT v_created AND cardinality(v_ids) > 64 AND array_position(v_before, NULL) IS NOT NULL THEN
         PERFORM lanekeeper.bound_append_locks(v_ids, 0);
     END IF;
     -- Nobody sees a session that this transaction creates: whoever wants to create it too waits for the row.
@@ -150,10 +156,19 @@ BEGIN
     WHERE u.before IS NOT NULL OR NOT v_created;
 
     -- From here on, in READ COMMITTED, every statement sees all earlier appends of these sessions.
+    v_now := clock_timestamp();
+    v_today := (v_now AT TIME ZONE 'UTC')::date;
+    SELECT array_agg(n.seq ORDER BY u.ord), array_agg(n.day ORDER BY u.ord), array_agg(n.priority ORDER BY u.ord),
+           bool_and(EXISTS (SELECT FROM lanekeeper.session AS s WHERE s.ctid = u.session_ctid))
+    INTO v_newest, v_days, v_priorities, v_unchanged
+    FROM unnest(v_ids, v_session_ctids) WITH ORDINALITY AS u (session_id, session_ctid, ord)
+    LEFT JOIN LATERAL (
+        SELECT e.seq, e.day, e.priority FROM lanekeeper.recent_event AS e
+        WHERE e.session_id = u.session_id AND e.day >= v_today
+        ORDER BY e.seq DESC LIMIT 1
+    ) AS n ON true;
     -- As in the single call, which sees to it one by one: a session whose row was written meanwhile may be closed.
-    IF NOT v_one_by_one
-       AND (v_stale OR (SELECT count(*) FROM lanekeeper.session AS s WHERE s.ctid = ANY (v_session_ctids)) < cardinality(v_ids))
-    THEN
+    IF NOT v_one_by_one AND (v_stale OR NOT v_unchanged) THEN
         PERFORM lanekeeper.raise_session_closed(s.session_id)
         FROM unnest(v_ids) AS u (session_id)
         CROSS JOIN LATERAL (
@@ -161,16 +176,6 @@ BEGIN
             WHERE s.session_id = u.session_id AND s.closed_at IS NOT NULL OFFSET 0
         ) AS s;
     END IF;
-    v_now := clock_timestamp();
-    v_today := (v_now AT TIME ZONE 'UTC')::date;
-    SELECT array_agg(n.seq ORDER BY u.ord), array_agg(n.day ORDER BY u.ord), array_agg(n.priority ORDER BY u.ord)
-    INTO v_newest, v_days, v_priorities
-    FROM unnest(v_ids) WITH ORDINALITY AS u (session_id, ord)
-    LEFT JOIN LATERAL (
-        SELECT e.seq, e.day, e.priority FROM lanekeeper.recent_event AS e
-        WHERE e.session_id = u.session_id AND e.day >= v_today
-        ORDER BY e.seq DESC LIMIT 1
-    ) AS n ON true;
     IF array_position(v_newest, NULL) IS NOT NULL THEN
         SELECT array_agg(coalesce(u.seq, o.seq, 0) ORDER BY u.ord), array_agg(coalesce(u.day, greatest(o.day, v_today)) ORDER BY u.ord),
                array_agg(coalesce(u.priority, o.priority, 0) ORDER BY u.ord),
@@ -197,7 +202,10 @@ BEGIN
             WHERE u.session_id = ANY (v_other_day) AND s.session_id = u.session_id AND s.newest_day IS DISTINCT FROM u.day;
         END IF;
     END IF;
-    PERFORM lanekeeper.create_event_partition_ahead(v_now);
+    -- As create_event_partition_ahead() asks too: most calls are spared a call.
+    IF date_part('hour', v_now AT TIME ZONE 'UTC') >= 22 THEN
+        PERFORM lanekeeper.create_event_partition_ahead(v_now);
+    END IF;
 
     IF v_stale OR array_position(v_before, NULL) IS NOT NULL THEN
         -- One by one, the single call sees to the sessions that are stale; those that are new stand at the

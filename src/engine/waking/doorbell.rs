@@ -143,7 +143,12 @@ async fn prepare(client: &Client) -> Result<(Statement, Statement), StoreError> 
         prepared.map_err(StoreError::on(failed))
     };
     Ok((
-        prepare("SELECT pg_advisory_lock(lanekeeper.doorbell_lock())").await?,
+        // Not by the default of the argument, a function of its own: this runs after each quiet period.
+        prepare(
+            "SELECT pg_advisory_lock(lanekeeper.doorbell_lock(
+                (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single)))",
+        )
+        .await?,
         prepare("SELECT pg_advisory_unlock_all()").await?,
     ))
 }

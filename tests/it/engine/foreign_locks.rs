@@ -80,6 +80,37 @@ async fn only_the_owner_reads_the_secret_of_the_locks() {
     );
 }
 
+/// An append looks for the secret where `migrate` wrote it. A restore, or somebody's UPDATE, may put it elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_takes_its_lock_and_is_delivered_wherever_the_row_of_the_secret_is() {
+    let bed = Bed::new().await;
+    let worker = bed.worker().await;
+    bed.enqueue("a", "step").await;
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted
+        AND (classid::bigint << 32 | objid::bigint) = (
+            SELECT lanekeeper.append_lock(session_id) FROM lanekeeper.session WHERE name = 'a')";
+    for moved in [false, true] {
+        if moved {
+            bed.client
+                .batch_execute("UPDATE lanekeeper.lock_secret SET single = single")
+                .await
+                .unwrap();
+        }
+        assert_eq!(
+            bed.count("SELECT count(*) FROM lanekeeper.lock_secret WHERE ctid <> '(0,1)'")
+                .await,
+            i64::from(moved)
+        );
+        bed.client.batch_execute("BEGIN").await.unwrap();
+        bed.enqueue("a", "step").await;
+        assert_eq!(bed.count(held).await, 1);
+        bed.client.batch_execute("COMMIT").await.unwrap();
+        bed.drained().await;
+    }
+    assert_eq!(bed.accepted()["a"], [1, 2, 3]);
+    worker.stop().await;
+}
+
 async fn foreign(bed: &Bed) -> Vec<(String, i64, i64, bool)> {
     let rows = bed
         .client

@@ -87,7 +87,10 @@ pub const ROWS: &[Row] = &[
         name: "TerminalEventLeavesOpen",
         invariant: 1,
         without: "an event of a terminal type closes its session",
-        change: Sql("enqueue", &[("IF v_ends THEN", "IF false THEN")]),
+        change: Sql(
+            "enqueue",
+            &[("IF enqueue.event_type = ANY (v_terminal) THEN", "IF false THEN")],
+        ),
         test: "engine::ending::a_terminal_event_is_the_last_of_its_session_whichever_way_it_is_appended",
     },
     Row {
@@ -334,10 +337,7 @@ pub const ROWS: &[Row] = &[
         without: "so does a bulk append",
         change: Sql(
             "enqueue_many",
-            &[(
-                "(SELECT count(*) FROM lanekeeper.session AS s WHERE s.ctid = ANY (v_session_ctids)) < cardinality(v_ids)",
-                "false",
-            )],
+            &[("(v_stale OR NOT v_unchanged)", "v_stale")],
         ),
         test: "engine::closing::an_append_that_waited_for_a_close_is_refused_in_every_isolation_level",
     },
@@ -595,7 +595,7 @@ pub const ROWS: &[Row] = &[
         change: Sql(
             "enqueue",
             &[(
-                "PERFORM lanekeeper.wake_followers(v_followed, ARRAY[v_session_id]);",
+                "PERFORM lanekeeper.wake_followers(v_stream_id, ARRAY[v_session_id]);",
                 "NULL;",
             )],
         ),
