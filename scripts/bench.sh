@@ -18,7 +18,7 @@ done
 LANEKEEPER_CONFIG=/dev/null
 export LANEKEEPER_CONFIG
 
-for workload in ${WORKLOADS:-drain sessions backlog enqueue documents aggregates projections latency steady \
+for workload in ${WORKLOADS:-drain sessions backlog enqueue acks documents aggregates projections latency steady \
     held-snapshot blocked-backlog resting partitions replicas replay memory}; do
     # Under its name only when it is whole.
     "$program" dev --ephemeral --no-migrate -- \

@@ -51,8 +51,17 @@ pub fn payload() -> Box<RawValue> {
 
 /// Subscribes one destination to [`STREAM`]. Nothing of its adapter is used but by a worker process.
 pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchError> {
+    subscribe_with(scratch, concurrency, "").await
+}
+
+/// The same with these further lines of the subscription.
+pub async fn subscribe_with(
+    scratch: &Scratch,
+    concurrency: u32,
+    lines: &str,
+) -> Result<(), BenchError> {
     let text = format!(
-        "[subscription.{SUBSCRIPTION}]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\nmax_pending = 0\n"
+        "[subscription.{SUBSCRIPTION}]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\nmax_pending = 0\n{lines}\n"
     );
     let file = SubscriptionFile::parse(&text, "bench").map_err(subscription::ApplyError::File)?;
     let mut client = scratch.connect().await?;
@@ -144,17 +153,22 @@ pub async fn at_rest(client: &Client) -> Result<bool, BenchError> {
     Ok(row.get(0))
 }
 
+/// Events of lanes that are not blocked which the cursors have not passed.
+pub async fn undelivered(client: &Client) -> Result<i64, BenchError> {
+    client
+        .query_one(UNDELIVERED, &[&super::sink::BLOCKED])
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(BenchError::on("counting undelivered events"))
+}
+
 /// Proves that nothing is left of what is not blocked.
 pub async fn check_drained(
     client: &Client,
     delivered: u64,
     expected: usize,
 ) -> Result<(), BenchError> {
-    let undelivered: i64 = client
-        .query_one(UNDELIVERED, &[&super::sink::BLOCKED])
-        .await
-        .map_err(BenchError::on("counting undelivered events"))?
-        .get(0);
+    let undelivered = undelivered(client).await?;
     let expected = expected as u64;
     if undelivered == 0 && delivered == expected {
         Ok(())

@@ -4,10 +4,11 @@
 //! What is compared: draining with a row queue that keeps no order at all (`row_queue`), appending
 //! with the bare INSERT of the same columns (`bare`), waking with a bare NOTIFY, and whatever is to make
 //! no difference with the same without it (`beside`, `partitions`, `held_snapshot`, `replicas`); a second delivery with
-//! the first (`replay`). Everything
+//! the first (`replay`), and an acknowledged one with one that is not (`acks`). Everything
 //! happens in a database of its own (`scratch`), made anew for each run of a drain, never analysed by hand.
 //! A result is printed by whoever calls; nothing here writes to standard output.
 
+mod acks;
 mod aggregates;
 mod backlog;
 mod bare;
@@ -101,6 +102,11 @@ pub async fn run<E: From<BenchError>>(
         }
         Workload::Aggregates => {
             for line in aggregates::measure(scratch, options).await? {
+                emit(line)?;
+            }
+        }
+        Workload::Acks => {
+            for line in acks::measure(scratch, options).await? {
                 emit(line)?;
             }
         }

@@ -87,6 +87,8 @@ pub enum Workload {
     /// One event per transaction and in bulk, against the bare INSERT; and beside ten busy workers,
     /// against none
     Enqueue,
+    /// Acknowledged deliveries, against deliveries without acknowledgements; and idling beside lanes that wait
+    Acks,
     /// Documents with their events, against an UPDATE and an INSERT by hand
     Documents,
     /// The state of an aggregate at any seq, and a command, with snapshots and without
@@ -114,11 +116,12 @@ pub enum Workload {
 }
 
 impl Workload {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Drain,
         Self::Sessions,
         Self::Backlog,
         Self::Enqueue,
+        Self::Acks,
         Self::Documents,
         Self::Aggregates,
         Self::Projections,

@@ -15,6 +15,8 @@ use super::BenchError;
 
 /// Sessions whose name starts so are never accepted.
 pub const BLOCKED: &str = "blocked";
+/// What is sent to sessions whose name starts so waits for an acknowledgement that never comes.
+pub const WAITING: &str = "waiting";
 /// Deliveries of sessions whose name starts so take [`PACE`] each.
 pub const PACED: &str = "paced";
 const PACE: Duration = Duration::from_millis(5);
@@ -100,12 +102,21 @@ impl Adapter for Sink {
             if session.starts_with(PACED) {
                 tokio::time::sleep(PACE).await;
             }
-            (&self.accepted, Verdict::Accepted)
+            let verdict = if session.starts_with(WAITING) {
+                Verdict::Sent
+            } else {
+                Verdict::Accepted
+            };
+            (&self.accepted, verdict)
         };
         counter.fetch_add(1, Ordering::Relaxed);
         if self.answered() == self.goal.load(Ordering::Relaxed) {
             self.reached.notify_one();
         }
         verdict
+    }
+
+    fn acknowledges(&self) -> bool {
+        true
     }
 }

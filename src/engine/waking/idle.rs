@@ -10,7 +10,7 @@
 //!   time twice as long if there is contention again, up to 8 s. Without this, many producers with a slow disk stay
 //!   in the queue for ever: one commit at a time is less than the workers could deliver, so one worker is always
 //!   idle and wants to be notified. That happened, at times for minutes: 16 producers at 2,000 events/s fell to 230
-//!   to 410 (docs/performance.md). On a disk that takes more than 6 ms for a commit, contention is not recognised
+//!   to 410 (docs/performance-history.md). On a disk that takes more than 6 ms for a commit, contention is not recognised
 //!   and stays.
 //! - **Only handlers idle.** While no lane connection is idle, because all slots are taken, the quiet period is 250 ms:
 //!   a worker that delivers a backlog claims more often than that, and need not be notified of anything. Its handler

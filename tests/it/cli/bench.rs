@@ -204,6 +204,34 @@ async fn enqueues_are_measured_beside_ten_busy_workers_too() {
 }
 
 #[tokio::test]
+async fn acknowledged_deliveries_stand_beside_plain_ones_and_waiting_lanes_beside_none() {
+    let lines = bench(&[
+        "acks",
+        "--sessions=20",
+        "--events=5",
+        "--samples=5",
+        "--resting=50",
+        "--seconds=2",
+    ])
+    .await;
+    let (rates, others) = lines.split_at(2);
+    for line in rates {
+        assert_comparison(line, None);
+        assert_eq!(line["against"], "the same without acknowledgements");
+    }
+    let numbers = ["p50_ms", "p99_ms", "target_p50_ms"];
+    assert_line(&others[0], "distribution", &numbers);
+    let units: Vec<&str> = others[1..]
+        .iter()
+        .filter_map(|line| line["unit"].as_str())
+        .collect();
+    assert_eq!(units, ["s per transaction", "s per s of CPU"]);
+    for line in &others[1..] {
+        assert_comparison(line, None);
+    }
+}
+
+#[tokio::test]
 async fn documents_are_compared_with_what_is_written_by_hand() {
     let lines = bench(&["documents", "--seconds=0.05"]).await;
     assert_eq!(lines.len(), 4);
