@@ -26,9 +26,9 @@ const USUAL: Backlog = Backlog {
     events: 20,
 };
 /// Acknowledgements are not late in these measurements.
-const BY_ANSWER: &str = "ack = \"response\"";
-const BY_CALL: &str = "ack = \"required\"\nack_timeout = \"1h\"\nwindow = 20";
-const ONE_BY_ONE: &str = "ack = \"required\"\nack_timeout = \"1h\"";
+const BY_ANSWER: &str = "adapter = \"webhook\"\nurl = \"http://localhost/\"\nack = \"response\"";
+const BY_CALL: &str = "adapter = \"stdout\"\nack = \"required\"\nack_timeout = \"1h\"\nwindow = 20";
+const ONE_BY_ONE: &str = "adapter = \"stdout\"\nack = \"required\"\nack_timeout = \"1h\"";
 const ACK: &str = "SELECT lanekeeper.ack($1)";
 const ACK_MANY: &str =
     "SELECT count(*) FILTER (WHERE a.result = 'acked') FROM lanekeeper.ack_many($1) AS a";

@@ -51,17 +51,17 @@ pub fn payload() -> Box<RawValue> {
 
 /// Subscribes one destination to [`STREAM`]. Nothing of its adapter is used but by a worker process.
 pub async fn subscribe(scratch: &Scratch, concurrency: u32) -> Result<(), BenchError> {
-    subscribe_with(scratch, concurrency, "").await
+    subscribe_with(scratch, concurrency, "adapter = \"stdout\"").await
 }
 
-/// The same with these further lines of the subscription.
+/// The same with an adapter, and other lines of the subscription.
 pub async fn subscribe_with(
     scratch: &Scratch,
     concurrency: u32,
     lines: &str,
 ) -> Result<(), BenchError> {
     let text = format!(
-        "[subscription.{SUBSCRIPTION}]\nstream = \"{STREAM}\"\nadapter = \"stdout\"\nconcurrency = {concurrency}\nmax_pending = 0\n{lines}\n"
+        "[subscription.{SUBSCRIPTION}]\nstream = \"{STREAM}\"\nconcurrency = {concurrency}\nmax_pending = 0\n{lines}\n"
     );
     let file = SubscriptionFile::parse(&text, "bench").map_err(subscription::ApplyError::File)?;
     let mut client = scratch.connect().await?;
