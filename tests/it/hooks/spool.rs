@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{Machine, NOWHERE, log, numbered, prompts, run, text};
-use crate::support::TestDb;
+use crate::support::{Receiver, TestDb, WorkerProcess, wait_until};
 
 #[tokio::test]
 async fn every_call_of_an_outage_arrives_once_and_in_order_after_it() {
@@ -91,6 +91,49 @@ async fn parallel_calls_through_the_end_of_an_outage_neither_lose_nor_repeat() {
             .collect();
         assert!(of_lane.is_sorted(), "{prompts:?}");
     }
+}
+
+/// B2: nobody calls any more, and the workers of the host send what waits. The first is killed as soon as something has come.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_of_the_host_send_what_calls_left_once_and_in_order_past_a_killed_one() {
+    const SESSIONS: [&str; 3] = ["a", "b", "c"];
+    let db = TestDb::new().await;
+    let machine = Machine::new(NOWHERE);
+    for number in 0..12 {
+        for session in SESSIONS {
+            let stderr = machine.hook("codex", &numbered(session, number));
+            assert!(stderr.contains("kept in the spool"), "{stderr}");
+        }
+    }
+    let dir = machine.home.join(".local/state/lanekeeper/spool");
+    let receiver = Receiver::start(Duration::ZERO).await;
+    let variables = [
+        ("LANEKEEPER_SPOOL__DIR", dir.to_str().unwrap()),
+        ("LANEKEEPER_SPOOL__INTERVAL_MS", "50"),
+        // Files that a running call may still write to are left to it.
+        ("LANEKEEPER_HOOK__TIMEOUT_MS", "200"),
+    ];
+    let client = db.connect().await;
+    let worker = WorkerProcess::start(db.url(), &receiver, &variables).await;
+    wait_until(Duration::from_secs(60), "something has come", async || {
+        let row = client.query_one("SELECT EXISTS (SELECT FROM lanekeeper.event)", &[]);
+        row.await.unwrap().get(0)
+    })
+    .await;
+    worker.kill().await;
+    let worker = WorkerProcess::start(db.url(), &receiver, &variables).await;
+    wait_until(Duration::from_secs(60), "the spool is empty", async || {
+        machine.spool().files().unwrap().is_empty()
+    })
+    .await;
+    for session in SESSIONS {
+        assert_eq!(
+            prompts(&client, session).await,
+            (0..12).collect::<Vec<u64>>(),
+            "{session}"
+        );
+    }
+    worker.stop().await;
 }
 
 #[tokio::test]
