@@ -3,7 +3,7 @@
 --
 -- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK001 full
 -- session, LK002 closed session (a key or id that was used before is answered all the same by both), LK003 unknown stream, LK005 payload too
--- large, LK006 invalid argument, LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where
+-- large, LK006 invalid argument, or a payload that the schema of its type does not take (likewise), LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where
 -- another transaction appended to the session, or closed it, after the snapshot.
 --
 -- Order (I1): take the session's append lock, exclusive, until the transaction ends; seq is the newest seq plus one. In
@@ -22,6 +22,9 @@
 -- Terminal events: a stream with terminal types is bounded too, and the negative number is odd for an event of such a type.
 -- end_session() closes the session before the event is inserted, in the same transaction and under the append lock: so it is
 -- the last one, and the only one.
+--
+-- Schemas: a stream with schemas of event types is bounded too, and the number has its second bit for an event of such a
+-- type. check_schema() judges its payload, under the append lock, and only where the event is none that is there already.
 --
 -- Ready entries (I13): under the append lock, one is inserted for each lane that nothing else would make look at the
 -- event.
@@ -74,6 +77,8 @@ DECLARE
     v_bounded       boolean;
     -- It is the last event of its session.
     v_ends          boolean;
+    -- Its type has a schema.
+    v_judged        boolean;
     -- What the log keeps, and whose size counts: jsonb may be far smaller (1e131071) or compressed.
     v_payload       text := enqueue.payload::text;
     v_size          int := octet_length(v_payload);
@@ -99,7 +104,8 @@ BEGIN
     -- old as this one, lanes that it got meanwhile are read below, and so is a close.
     -- OFFSET 0, here and below, leaves no other plan than a look-up by the whole key: the plan may have
     -- been made while the tables were empty, and is kept.
-    SELECT CASE WHEN t.bounded THEN -2 * s.session_id - coalesce((enqueue.event_type = ANY (t.terminal))::int, 0)
+    SELECT CASE WHEN t.bounded THEN -4 * s.session_id - 2 * coalesce((enqueue.event_type = ANY (t.judged))::int, 0)
+                                    - coalesce((enqueue.event_type = ANY (t.terminal))::int, 0)
                 ELSE s.session_id END,
            enqueue.message_id,
            CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.single))) IS NOT NULL THEN clock_timestamp() END,
@@ -117,7 +123,8 @@ BEGIN
         AND enqueue.priority = 0 AND enqueue.headers = '{}') IS NOT TRUE THEN
         IF v_session_id < 0 THEN
             v_ends := v_session_id % 2 <> 0;
-            v_session_id := v_session_id / -2;
+            v_judged := v_session_id / 2 % 2 <> 0;
+            v_session_id := v_session_id / -4;
             v_bounded := true;
             -- As if the session's row had been written meanwhile: what seldom happens is looked at below.
             v_session_ctid := NULL;
@@ -134,7 +141,9 @@ BEGIN
             SELECT o.session_id, o.locked_at INTO v_session_id, v_now
             FROM lanekeeper.open_session(enqueue.stream, enqueue.session) AS o;
             v_today := (v_now AT TIME ZONE 'UTC')::date;
-            SELECT CASE WHEN t.followed THEN t.stream_id END, enqueue.event_type = ANY (t.terminal) INTO v_followed, v_ends
+            SELECT CASE WHEN t.followed THEN t.stream_id END, enqueue.event_type = ANY (t.terminal),
+                   enqueue.event_type = ANY (t.judged)
+            INTO v_followed, v_ends, v_judged
             FROM lanekeeper.stream AS t WHERE t.name = enqueue.stream;
         END IF;
     END IF;
@@ -198,6 +207,9 @@ BEGIN
         END IF;
         IF v_bounded AND seq > 1 THEN
             PERFORM lanekeeper.refuse_full(v_session_id, seq - 1, enqueue.event_type);
+        END IF;
+        IF v_judged THEN
+            PERFORM lanekeeper.check_schema(enqueue.stream, v_session_id, enqueue.event_type, enqueue.payload);
         END IF;
         IF v_ends THEN
             PERFORM lanekeeper.end_session(v_session_id, seq, enqueue.event_type);
