@@ -60,10 +60,12 @@ CREATE TABLE lanekeeper.stream (
     lanes_version     bigint NOT NULL DEFAULT 0,
     max_payload_bytes int NOT NULL DEFAULT 1048576,
     -- Appends have more to look at than the log: some subscription in force refuses what full sessions have no room for, or
-    -- the stream has terminal event types. Kept by `apply`.
+    -- the stream has terminal event types, or types with a schema. Kept by `apply`.
     bounded           boolean NOT NULL DEFAULT false,
     -- Event types of which one is the last event of its session: see functions/session/end_session.sql. NULL: none.
     terminal          text[],
+    -- Event types that have a schema in force in `event_schema`. NULL: none.
+    judged            text[],
     -- Event types that subscriptions without a list of their own receive. NULL: all.
     fan_out           text[],
     -- Event types that are never coalesced. NULL: all.
@@ -96,8 +98,29 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest')),
     CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled')),
     CONSTRAINT terminal_is_bounded CHECK (terminal IS NULL OR bounded AND cardinality(terminal) BETWEEN 1 AND 100),
+    CONSTRAINT judged_is_bounded CHECK (judged IS NULL OR bounded AND cardinality(judged) BETWEEN 1 AND 100),
     CONSTRAINT agent_is_an_object CHECK (jsonb_typeof(a2a) = 'object')
 );
+
+-- The JSON Schema of an event type, and those that it had: the one in force is that of the highest version. Appends are
+-- checked against it, see functions/event_schema/check_schema.sql. Written by `apply`; producers neither read nor write it.
+CREATE TABLE lanekeeper.event_schema (
+    stream_id  int NOT NULL REFERENCES lanekeeper.stream,
+    event_type text NOT NULL,
+    version    bigint NOT NULL,
+    -- As the file has it. NULL: it was taken away.
+    schema     jsonb,
+    -- What `apply` makes of it: `schema` without annotations and with patterns in PostgreSQL's dialect, and `refs`, the
+    -- targets of its references.
+    rules      jsonb,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream_id, event_type, version),
+    CONSTRAINT event_type_is_short CHECK (octet_length(event_type) BETWEEN 1 AND 200),
+    CONSTRAINT version_is_positive CHECK (version > 0),
+    CONSTRAINT schema_and_its_rules_go_together CHECK ((schema IS NULL) = (rules IS NULL)),
+    CONSTRAINT rules_are_complete CHECK (rules ?& '{schema,refs}')
+);
+REVOKE ALL ON lanekeeper.event_schema FROM PUBLIC;
 
 -- The presets of the five seed streams, and of the lifecycle feed: what happens to destinations, subscriptions and
 -- workers, as events. Retry figures: hooks 1 to 60 s for ever, inbound 5 to 300 s for ever, messages 1 to 60 s and at

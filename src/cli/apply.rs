@@ -21,6 +21,8 @@ use super::output::{self, Output, OutputArgs};
 
 /// Sessions that get a lane in one transaction, which holds an append lock on each.
 const SESSIONS_AT_ONCE: i32 = 200;
+/// Characters of a value that are printed for people.
+const LONGEST_SHOWN: usize = 500;
 
 /// Bring the subscriptions to what a file says; safe to run again
 #[derive(Debug, clap::Args)]
@@ -121,10 +123,37 @@ async fn bring(
     {
         output::note("nothing to change");
     }
+    judged(file, &applied.changes, args.dry_run);
     for backfill in &applied.backfills {
         add_lanes(client, backfill).await?;
     }
     Ok(applied)
+}
+
+/// Says whose payloads are judged from now on: producers are refused what they were not before.
+fn judged(file: &SubscriptionFile, changes: &[Change], dry_run: bool) {
+    for section in &file.streams {
+        let schemas = section.schemas.iter().flatten();
+        let types: Vec<&str> = schemas
+            .map(|(event_type, _)| event_type.as_str())
+            .filter(|event_type| {
+                let field = format!("schema.{event_type}");
+                changes.iter().any(|change| {
+                    let is_new = change.change == ChangeKind::Created
+                        || change.fields.iter().any(|changed| changed.field == field);
+                    change.target == Target::Stream && change.name == section.name && is_new
+                })
+            })
+            .collect();
+        if !types.is_empty() {
+            let when = if dry_run { "would be" } else { "are" };
+            output::note(format!(
+                "stream {}: what is appended from now on {when} checked against the schemas of {}; what is in the log stays",
+                section.name,
+                types.join(", ")
+            ));
+        }
+    }
 }
 
 fn read(path: &Path) -> Result<(String, String), Failure> {
@@ -197,11 +226,19 @@ fn lines(change: &Change) -> Vec<String> {
         format!(
             "~ {name} {} {} → {}",
             field.field,
-            shown(&field.from),
-            shown(&field.to)
+            brief(shown(&field.from)),
+            brief(shown(&field.to))
         )
     }));
     lines
+}
+
+/// A schema may be long: `--output json` has it whole.
+fn brief(shown: String) -> String {
+    match shown.char_indices().nth(LONGEST_SHOWN) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    }
 }
 
 fn shown(value: &Value) -> String {

@@ -36,7 +36,20 @@ struct Taken {
     ack: Vec<Uuid>,
 }
 
-/// The header that goes with a problem.
+/// Where a payload does not match the schema of its event type.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SchemaViolation")]
+struct Violation {
+    /// A JSON pointer into the payload.
+    pointer: String,
+    /// The keyword that is not met; `limit`: the payload cannot be checked within the bounds.
+    keyword: String,
+    /// The number of the event among several, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<u64>,
+}
+
+/// The header, or what else goes with a problem of one type.
 #[derive(Debug)]
 enum ExtraHeader {
     None,
@@ -47,6 +60,8 @@ enum ExtraHeader {
     },
     /// The member `seq`: which seq there is.
     Seq(Option<i64>),
+    /// The members of a payload that its type's schema does not take.
+    Violation(Box<Violation>),
     /// `ETag`, and the member `version`: which version of a document there is; 0: none.
     Version(i64),
 }
@@ -69,6 +84,8 @@ pub(super) struct Document<'a> {
     version: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<i64>,
+    #[serde(flatten)]
+    violation: Option<&'a Violation>,
     #[serde(flatten)]
     taken: Option<&'a Taken>,
 }
@@ -322,6 +339,18 @@ impl Problem {
                     ..Self::new(of::SEQ_CONFLICT, error.to_string())
                 };
             }
+            AppendError::Schema(violation) => {
+                let members = Violation {
+                    pointer: violation.pointer.clone(),
+                    keyword: violation.keyword.clone(),
+                    event: violation.event,
+                };
+                return Self {
+                    hint: advice,
+                    header: ExtraHeader::Violation(Box::new(members)),
+                    ..Self::new(of::SCHEMA_VIOLATION, error.to_string())
+                };
+            }
             AppendError::PayloadTooLarge(_) => of::PAYLOAD_TOO_LARGE,
             AppendError::Invalid(_) => of::INVALID,
             AppendError::NumberOutOfRange(_) => of::NUMBER_OUT_OF_RANGE,
@@ -376,6 +405,10 @@ impl IntoResponse for Problem {
                 ExtraHeader::Seq(seq) => seq,
                 _ => None,
             },
+            violation: match &self.header {
+                ExtraHeader::Violation(violation) => Some(violation),
+                _ => None,
+            },
             taken: self.taken.as_deref(),
         };
         let body = serde_json::to_vec(&document).expect("strings and a number always serialise");
@@ -384,7 +417,7 @@ impl IntoResponse for Problem {
         response.extensions_mut().insert(Code(code));
         let headers = response.headers_mut();
         match self.header {
-            ExtraHeader::None | ExtraHeader::Seq(_) => {}
+            ExtraHeader::None | ExtraHeader::Seq(_) | ExtraHeader::Violation(_) => {}
             ExtraHeader::Challenge => {
                 let challenge = HeaderValue::from_static("Bearer realm=\"lanekeeper\"");
                 headers.insert(header::WWW_AUTHENTICATE, challenge);

@@ -71,6 +71,9 @@ problem_types! {
     PAYLOAD_TOO_LARGE = "payload_too_large", PAYLOAD_TOO_LARGE;
     /// The request is not of the expected form, or an argument is invalid.
     INVALID = "invalid", UNPROCESSABLE_ENTITY;
+    /// The payload does not match the schema of its event type: `pointer` is the place in it, `keyword` what is not met, and
+    /// `event` the number of the event among several. Nothing was enqueued.
+    SCHEMA_VIOLATION = "schema_violation", UNPROCESSABLE_ENTITY;
     /// The JSON has a number that Postgres cannot hold.
     NUMBER_OUT_OF_RANGE = "number_out_of_range", UNPROCESSABLE_ENTITY;
     /// The payload or the headers are not JSON.
@@ -108,6 +111,7 @@ problem_types! {
 pub const OF_APPENDS: &[ProblemType] = &[
     UNKNOWN_STREAM,
     SESSION_CLOSED,
+    SCHEMA_VIOLATION,
     NUMBER_OUT_OF_RANGE,
     NOT_JSON,
     TOO_DEEP,

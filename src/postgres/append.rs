@@ -30,6 +30,7 @@ use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use super::queue_full::QueueFull;
+use super::schema_violation::SchemaViolation;
 use super::seq_conflict::SeqConflict;
 use super::{ErrorClass, Refusal, StoreError, sqlstate};
 
@@ -113,6 +114,9 @@ pub enum AppendError {
     /// An argument that breaks a limit.
     #[error("{}", .0.message)]
     Invalid(Refusal),
+    /// The payload does not match the schema of its event type.
+    #[error("{}", .0.refusal.message)]
+    Schema(SchemaViolation),
     #[error("the JSON has a number that Postgres cannot hold ({}): nothing was enqueued", .0.message)]
     NumberOutOfRange(Refusal),
     #[error("payload or headers are not JSON ({}): nothing was enqueued", .0.message)]
@@ -141,7 +145,7 @@ pub enum Fate {
     SessionFull,
     /// Never: not its payload is the reason.
     Event,
-    /// Never with this payload: too large, or something that `jsonb` does not take.
+    /// Never with this payload: too large, something that `jsonb` does not take, or not what its type's schema takes.
     Payload,
 }
 
@@ -154,6 +158,7 @@ impl AppendError {
             Self::QueueFull(_) => Fate::SessionFull,
             Self::Invalid(_) | Self::SessionClosed(_) | Self::SeqConflict(_) => Fate::Event,
             Self::PayloadTooLarge(_)
+            | Self::Schema(_)
             | Self::NotJson(_)
             | Self::TooDeep(_)
             | Self::NulCharacter(_)
@@ -199,6 +204,7 @@ impl AppendError {
             | Self::PayloadTooLarge(refusal)
             | Self::Invalid(refusal) => refusal.hint.as_deref(),
             Self::QueueFull(full) => full.refusal.hint.as_deref(),
+            Self::Schema(violation) => violation.refusal.hint.as_deref(),
             Self::SeqConflict(conflict) => conflict.refusal.hint.as_deref(),
             Self::NotJson(_) => Some("pass one JSON value; text needs its quotes: '\"text\"'"),
             Self::TooDeep(_) => {
@@ -219,6 +225,11 @@ impl AppendError {
         }
         if said.code().code() == sqlstate::SEQ_CONFLICT {
             return Self::SeqConflict(SeqConflict::of(said));
+        }
+        if said.code().code() == sqlstate::INVALID
+            && let Some(violation) = SchemaViolation::of(said)
+        {
+            return Self::Schema(violation);
         }
         let refusal = match Self::of_schema(said.code().code(), Refusal::of(said)) {
             Ok(error) => return error,

@@ -19,7 +19,7 @@ sqlstates! {
     VERSION_CONFLICT = "LK004";
     /// The payload is larger than the stream's `max_payload_bytes`.
     PAYLOAD_TOO_LARGE = "LK005";
-    /// An argument is invalid.
+    /// An argument is invalid, or a payload does not match the [schema](../schemas.md) of its event type.
     INVALID = "LK006";
     /// The lane is being delivered, or the session is being appended to, and was not released within 5 s.
     LANE_BUSY = "LK007";

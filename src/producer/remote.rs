@@ -14,6 +14,7 @@ use lanekeeper_postgres::Refusal;
 use lanekeeper_postgres::append::{AppendError, Element, Enqueued, NewEvent};
 use lanekeeper_postgres::inbound::NewInbound;
 use lanekeeper_postgres::queue_full::QueueFull;
+use lanekeeper_postgres::schema_violation::SchemaViolation;
 use lanekeeper_postgres::seq_conflict::SeqConflict;
 use lanekeeper_secret::Secret;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -334,6 +335,12 @@ struct Document {
     hint: Option<String>,
     /// Of a `seq_conflict`.
     seq: Option<i64>,
+    /// Of a `schema_violation`, as what follows.
+    #[serde(default)]
+    pointer: String,
+    #[serde(default)]
+    keyword: String,
+    event: Option<u64>,
 }
 
 pub(crate) fn refusal(
@@ -346,6 +353,9 @@ pub(crate) fn refusal(
         detail,
         hint,
         seq,
+        pointer,
+        keyword,
+        event,
     } = serde_json::from_slice(body).unwrap_or_default();
     let refused = Refusal {
         message: detail.clone(),
@@ -365,6 +375,12 @@ pub(crate) fn refusal(
             AppendError::PayloadTooLarge(refused)
         }
         ("invalid", _) => AppendError::Invalid(refused),
+        ("schema_violation", _) => AppendError::Schema(SchemaViolation {
+            refusal: refused,
+            pointer,
+            keyword,
+            event,
+        }),
         ("number_out_of_range", _) => AppendError::NumberOutOfRange(refused),
         ("not_json", _) => AppendError::NotJson(refused),
         ("too_deep", _) => AppendError::TooDeep(refused),
@@ -406,6 +422,8 @@ mod tests {
             Fate::Payload
         );
         assert_eq!(fate(413, "<html>"), Fate::Payload);
+        let violation = r#"{"code":"schema_violation","detail":"x","pointer":"","keyword":"type"}"#;
+        assert_eq!(fate(422, violation), Fate::Payload);
         for (status, body) in [
             (401, r#"{"code":"unauthorized","detail":"x"}"#),
             (403, r#"{"code":"forbidden","detail":"x"}"#),

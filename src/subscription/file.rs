@@ -5,12 +5,13 @@
 //! judges them. What the file leaves open stays open here: `plan` resolves it by the stream.
 //! Secrets never come in: a file that holds one is refused.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_core::subscription::{
-    Acknowledge, Events, Exhaustion, FileError, FrameAcknowledge, Limit, MessageStage, OnFull,
-    Problem, Start, built_in,
+    Acknowledge, EventSchema, Events, Exhaustion, FileError, FrameAcknowledge, Limit, MessageStage,
+    OnFull, Problem, Start, built_in,
 };
 use lanekeeper_core::toml_file::{Position, nearest};
 use serde_json::Value;
@@ -18,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::section::Section;
 use super::source::{self, SourceSection};
-use super::{agent, limit, settings, value};
+use super::{agent, limit, schema, settings, value};
 
 /// The largest `max_pending`: with a filter, an append to a full session counts up to four times as many events.
 const MOST_PENDING: u32 = 100_000;
@@ -48,6 +49,8 @@ pub struct StreamSection {
     pub terminal: Option<Vec<String>>,
     /// `Some(None)`: it is no agent.
     pub a2a: Option<Option<AgentDefinition>>,
+    /// By event type. Empty: none.
+    pub schemas: Option<BTreeMap<String, EventSchema>>,
 }
 
 /// `[subscription.NAME]`. `None`: the stream's.
@@ -96,7 +99,7 @@ pub struct PendingSection {
 }
 
 impl SubscriptionFile {
-    /// Reads the text of a file; `origin` names it in messages.
+    /// Reads the text of a file; `origin` names it in messages, and files of schemas are looked for beside it.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
         let refused = |problems| FileError {
             origin: origin.to_owned(),
@@ -113,6 +116,7 @@ impl SubscriptionFile {
         })?;
         let mut reader = Reader {
             text,
+            origin,
             problems: Vec::new(),
             sources: Vec::new(),
         };
@@ -132,6 +136,7 @@ impl SubscriptionFile {
 
 struct Reader<'t> {
     text: &'t str,
+    origin: &'t str,
     problems: Vec<Problem>,
     sources: Vec<SourceSection>,
 }
@@ -213,10 +218,11 @@ impl<'t> Reader<'t> {
             keep_events: section.take("keep_events", value::flag),
             terminal: section.take("terminal", value::terminal),
             a2a: agent::take(name, &mut section),
+            schemas: schema::take(self.origin, &mut section),
         };
-        if name == "lifecycle" && stream.terminal.is_some() {
+        if name == "lifecycle" && (stream.terminal.is_some() || stream.schemas.is_some()) {
             section.refuse_whole(
-                "the engine appends to this stream and has nobody to refuse to: leave terminal away",
+                "the engine appends to this stream and has nobody to refuse to: leave terminal and schema away",
             );
         }
         self.problems.extend(section.finish());

@@ -7,6 +7,7 @@ mod file;
 mod limit;
 mod plan;
 mod polled;
+mod schema;
 mod section;
 mod settings;
 mod source;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use lanekeeper_core::subscription::{
-    ChangeKind, Current, Definition, Events, Existing, FileError, OnFull, PendingBound, Plan,
-    Problem, Retry, Step, StreamDefinition, built_in,
+    ChangeKind, Current, Definition, Events, Existing, FieldChange, FileError, OnFull,
+    PendingBound, Plan, Problem, Retry, Step, StreamDefinition, built_in,
 };
 use lanekeeper_core::toml_file::nearest;
 
@@ -28,7 +28,8 @@ impl SubscriptionFile {
             let before = current.streams.get(&section.name);
             let definition = stream(section, before.cloned().unwrap_or_default());
             streams.insert(section.name.clone(), definition.clone());
-            plan.streams.push(step(&section.name, before, definition));
+            plan.streams
+                .push(stream_step(&section.name, before, definition));
         }
         let mut problems = Vec::new();
         for section in &self.subscriptions {
@@ -89,6 +90,29 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         a2a: section.a2a.clone().unwrap_or(before.a2a),
         pending: pending(section.pending, before.pending),
         terminal: section.terminal.clone().unwrap_or(before.terminal),
+        schemas: section.schemas.clone().unwrap_or(before.schemas),
+    }
+}
+
+/// What another release made of a schema is made anew, although the schema is as it was.
+fn stream_step(
+    name: &str,
+    before: Option<&StreamDefinition>,
+    definition: StreamDefinition,
+) -> Step<StreamDefinition> {
+    let differs = before.is_some_and(|before| before.schemas != definition.schemas);
+    let step = step(name, before, definition);
+    match step.kind {
+        ChangeKind::Unchanged if differs => Step {
+            kind: ChangeKind::Changed,
+            fields: vec![FieldChange {
+                field: "schema".to_owned(),
+                from: "as another release checks it".into(),
+                to: "as this one does".into(),
+            }],
+            ..step
+        },
+        _ => step,
     }
 }
 

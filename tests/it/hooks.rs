@@ -18,6 +18,7 @@ mod install;
 mod killed;
 mod opencode;
 pub mod payloads;
+mod schemas;
 mod spool;
 
 /// A port on which nothing listens.

@@ -45,6 +45,7 @@ mod reference;
 mod registry;
 mod requirements;
 mod saga;
+mod schemas;
 mod secrets;
 mod sources;
 mod statements;

@@ -2,9 +2,10 @@
 -- before, those of the first call, with `duplicate`.
 --
 -- Promise: the event is delivered if and only if the transaction commits. SQLSTATEs, each with nothing written: LK001 full
--- session, LK002 closed session (a key or id that was used before is answered all the same by both), LK003 unknown stream, LK005 payload too
--- large, LK006 invalid argument, LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where
--- another transaction appended to the session, or closed it, after the snapshot.
+-- session, LK002 closed session, LK003 unknown stream, LK005 payload too large, LK006 invalid argument, or a payload that the
+-- schema of its type does not take, LK009 a stream of other producers; 40001 in REPEATABLE READ and SERIALIZABLE, where another
+-- transaction appended to the session, or closed it, after the snapshot. A key or id that was used before is answered all the
+-- same by a full or closed session, and whatever the schema.
 --
 -- Order (I1): take the session's append lock, exclusive, until the transaction ends; seq is the newest seq plus one. In
 -- READ COMMITTED every statement after the lock sees all earlier appends of the session. In the stricter levels the
@@ -20,6 +21,9 @@
 --
 -- Terminal events: a stream with terminal types is bounded too. end_session() closes the session before the event is inserted,
 -- in the same transaction and under the append lock: so it is the last one, and the only one.
+--
+-- Schemas: a stream with schemas of event types is bounded too. check_schema() judges the payload of an event of such a type,
+-- under the append lock, and only where the event is none that is there already.
 --
 -- Ready entries (I13): under the append lock, one is inserted for each lane that nothing else would make look at the
 -- event.
@@ -73,6 +77,8 @@ DECLARE
     -- Some subscription may refuse the event because the session is full, or the stream has terminal event types.
     v_bounded       boolean;
     v_terminal      text[];
+    -- Event types that have a schema.
+    v_judged        text[];
     -- Nobody has written the session's row since it was read, the stream is neither bounded nor followed, and it is not one of
     -- the appends that see to tomorrow's partition.
     v_usual         boolean;
@@ -104,8 +110,10 @@ BEGIN
     -- been made while the tables were empty, and is kept.
     SELECT s.session_id, enqueue.message_id,
            CASE WHEN pg_advisory_xact_lock(lanekeeper.append_lock(s.session_id, (SELECT k.secret FROM lanekeeper.lock_secret AS k WHERE k.ctid = '(0,1)'))) IS NOT NULL THEN clock_timestamp() END,
-           (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid, t.stream_id, t.followed, t.bounded, t.terminal
-    INTO v_session_id, v_given_id, v_now, v_today, v_session_ctid, v_stream_id, v_followed, v_bounded, v_terminal
+           (clock_timestamp() AT TIME ZONE 'UTC')::date, s.session_ctid, t.stream_id, t.followed, t.bounded, t.terminal,
+           t.judged
+    INTO v_session_id, v_given_id, v_now, v_today, v_session_ctid, v_stream_id, v_followed, v_bounded, v_terminal,
+         v_judged
     FROM lanekeeper.stream AS t
     CROSS JOIN LATERAL (
         SELECT s.session_id, s.lanes_version, s.ctid AS session_ctid FROM lanekeeper.session AS s
@@ -131,7 +139,8 @@ BEGIN
             SELECT o.session_id, o.locked_at INTO v_session_id, v_now
             FROM lanekeeper.open_session(enqueue.stream, enqueue.session) AS o;
             v_today := (v_now AT TIME ZONE 'UTC')::date;
-            SELECT t.stream_id, t.followed, t.bounded, t.terminal INTO v_stream_id, v_followed, v_bounded, v_terminal
+            SELECT t.stream_id, t.followed, t.bounded, t.terminal, t.judged
+            INTO v_stream_id, v_followed, v_bounded, v_terminal, v_judged
             FROM lanekeeper.stream AS t WHERE t.name = enqueue.stream;
         END IF;
     END IF;
@@ -196,6 +205,9 @@ BEGIN
         END IF;
         IF v_bounded AND seq > 1 THEN
             PERFORM lanekeeper.refuse_full(v_session_id, seq - 1, enqueue.event_type);
+        END IF;
+        IF enqueue.event_type = ANY (v_judged) THEN
+            PERFORM lanekeeper.check_schema(enqueue.stream, v_session_id, enqueue.event_type, enqueue.payload);
         END IF;
         IF enqueue.event_type = ANY (v_terminal) THEN
             PERFORM lanekeeper.end_session(v_session_id, seq, enqueue.event_type);

@@ -7,7 +7,8 @@
 -- for seq (I1) and for ready entries (I13) are those of enqueue(). A lane gets one entry for all events of the call.
 -- Events with a message id or dedupe key of their own, and the stricter isolation levels, go through enqueue() one by one.
 -- One closed session refuses all, and so does one event that its session has no room for: LK001 names the first. So does one
--- behind a terminal event of its session: LK002 names it.
+-- behind a terminal event of its session: LK002 names it. So does a payload that the schema of its type does not take: LK006
+-- names the first.
 --
 -- A call for up to 64 sessions adds nothing to that count, like single calls: small calls, which the appender makes, would pay
 -- a twentieth of their time for it.
@@ -27,9 +28,11 @@ DECLARE
     v_producers     text[];
     -- Live followers may wait for the stream's events.
     v_followed      boolean;
-    -- Some subscription of the stream refuses what its sessions have no room for, or there are terminal event types.
+    -- Some subscription of the stream refuses what its sessions have no room for, or there are terminal event types, or
+    -- types that have a schema.
     v_bounded       boolean;
     v_terminal      text[];
+    v_judged        text[];
     v_now           timestamptz;
     v_today         date;
     v_salt          bigint;
@@ -61,8 +64,8 @@ DECLARE
     v_lack_newest   bigint[];
     v_day           date;
 BEGIN
-    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes, s.producers, s.followed, s.bounded, s.terminal
-    INTO v_stream_id, v_stream_lanes, v_max_bytes, v_producers, v_followed, v_bounded, v_terminal
+    SELECT s.stream_id, s.lanes_version, s.max_payload_bytes, s.producers, s.followed, s.bounded, s.terminal, s.judged
+    INTO v_stream_id, v_stream_lanes, v_max_bytes, v_producers, v_followed, v_bounded, v_terminal, v_judged
     FROM lanekeeper.stream AS s WHERE s.name = enqueue_many.stream;
     IF NOT FOUND THEN
         PERFORM lanekeeper.raise_unknown_stream(enqueue_many.stream);
@@ -228,6 +231,10 @@ BEGIN
             RETURN;
         END IF;
         PERFORM lanekeeper.refuse_full_many(v_ids, v_newest, v_session_ords, enqueue_many.events);
+        IF v_judged IS NOT NULL THEN
+            PERFORM lanekeeper.check_schemas(
+                enqueue_many.stream, v_ids, v_session_ords, enqueue_many.events, v_judged, v_max_bytes);
+        END IF;
         IF v_terminal IS NOT NULL THEN
             PERFORM lanekeeper.end_sessions(v_ids, v_newest, v_session_ords, v_nths, enqueue_many.events, v_terminal);
         END IF;

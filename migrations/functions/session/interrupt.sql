@@ -8,7 +8,7 @@
 -- - keep_waiting: what waited is appended again behind the interrupt, in its order, each with the header
 --   `lanekeeper-superseded`, whose value is the id of the message that it was at first. `appended_again` says how many. An
 --   event that some lane has delivered already and another has not is appended for both; one that is under way in a lane is
---   not appended for that lane. At most 1,000 events with 16 MiB: else LK006, and nothing was changed.
+--   not appended for that lane. A schema that came after them does not judge them. At most 1,000 events with 16 MiB: else LK006, and nothing was changed.
 --
 -- A full session takes it, since it takes the place of what waits; keep_waiting does not go beyond max_pending (LK001).
 --
@@ -185,7 +185,9 @@ BEGIN
                 HINT = 'Interrupt without keep_waiting.';
         END IF;
         IF appended_again > 0 THEN
+            PERFORM set_config('lanekeeper.appending_again', lanekeeper.interrupt_pass(v_session_id), true);
             PERFORM lanekeeper.enqueue_many(interrupt.stream, v_again);
+            PERFORM set_config('lanekeeper.appending_again', '', true);
         END IF;
     END IF;
 

@@ -79,6 +79,13 @@ fn fields(definition: &impl Serialize) -> BTreeMap<String, Value> {
                         .map(|(key, value)| (format!("retry.{key}"), value)),
                 );
             }
+            ("schema", Value::Object(schemas)) => {
+                fields.extend(
+                    schemas
+                        .into_iter()
+                        .map(|(event_type, schema)| (format!("schema.{event_type}"), schema)),
+                );
+            }
             (_, value) => {
                 fields.insert(key, value);
             }

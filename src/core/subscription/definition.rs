@@ -3,6 +3,7 @@
 //! Serialised, they are what `lanekeeper.subscription_version` records and what differences are
 //! shown in: the words of the file.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -201,6 +202,25 @@ pub struct StreamDefinition {
     /// The agent that it is for callers who speak A2A.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub a2a: Option<AgentDefinition>,
+    /// What payloads of an event type must match, by the type.
+    #[serde(rename = "schema", skip_serializing_if = "BTreeMap::is_empty")]
+    pub schemas: BTreeMap<String, EventSchema>,
+}
+
+/// The JSON Schema of an event type. It is written as the schema alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "Value")]
+pub struct EventSchema {
+    /// As the file has it.
+    pub schema: Value,
+    /// What the database checks: see `event_schema.rules`.
+    pub rules: Value,
+}
+
+impl From<EventSchema> for Value {
+    fn from(of: EventSchema) -> Self {
+        of.schema
+    }
 }
 
 impl Default for StreamDefinition {
@@ -220,6 +240,7 @@ impl Default for StreamDefinition {
             keep_events: false,
             terminal: Vec::new(),
             a2a: None,
+            schemas: BTreeMap::new(),
         }
     }
 }

@@ -13,7 +13,8 @@ mod problem;
 
 pub use change::{Change, ChangeKind, FieldChange, Target, differences};
 pub use definition::{
-    Acknowledge, Definition, Events, Exhaustion, FrameAcknowledge, Retry, Start, StreamDefinition,
+    Acknowledge, Definition, EventSchema, Events, Exhaustion, FrameAcknowledge, Retry, Start,
+    StreamDefinition,
 };
 pub use limit::Limit;
 pub use pending::{MessageStage, OnFull, PendingBound};

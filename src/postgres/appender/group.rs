@@ -160,7 +160,13 @@ pub async fn append(
         enqueued.sort_unstable_by_key(|(at, _)| *at);
         Ok(enqueued.into_iter().map(|(_, one)| one).collect())
     };
-    asking.await.map_err(AppendError::new)
+    let appended = asking.await.map_err(AppendError::new);
+    if matches!(appended, Err(AppendError::Schema(_))) && events.iter().all(origin) {
+        // Nothing was appended, and the bulk function says which event it was.
+        let (streams, events): (Vec<&str>, Vec<NewEvent<'_>>) = events.iter().copied().unzip();
+        return append_many(client, streams[0], &events, lock_timeout).await;
+    }
+    appended
 }
 
 async fn append_one(

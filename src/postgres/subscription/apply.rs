@@ -204,6 +204,7 @@ fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_p
             .try_get::<_, Option<Vec<String>>>("terminal")?
             .unwrap_or_default(),
         a2a: row::a2a(row)?,
+        schemas: row::schemas(row)?,
     };
     Ok((row.try_get("name")?, row.try_get("stream_id")?, definition))
 }

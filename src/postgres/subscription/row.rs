@@ -1,14 +1,16 @@
 //! Reads columns into the program's types. A value that the schema allows and this release does not know is an error of
 //! the column.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
 use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_core::subscription::{
-    Acknowledge, Exhaustion, FrameAcknowledge, Limit, MessageStage, OnFull, PendingBound, Start,
-    limit,
+    Acknowledge, EventSchema, Exhaustion, FrameAcknowledge, Limit, MessageStage, OnFull,
+    PendingBound, Start, limit,
 };
+use serde::Deserialize;
 use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Json, Type, accepts};
@@ -129,6 +131,19 @@ pub(crate) fn acknowledge(row: &Row) -> Result<FrameAcknowledge, tokio_postgres:
 pub(crate) fn a2a(row: &Row) -> Result<Option<AgentDefinition>, tokio_postgres::Error> {
     let agent: Option<Json<AgentDefinition>> = row.try_get("a2a")?;
     Ok(agent.map(|Json(agent)| agent))
+}
+
+/// The column `schemas` of a stream: an object of those that are in force, by event type.
+pub(super) fn schemas(row: &Row) -> Result<BTreeMap<String, EventSchema>, tokio_postgres::Error> {
+    #[derive(Deserialize)]
+    struct Column {
+        schema: Value,
+        rules: Value,
+    }
+    let schemas: Option<Json<BTreeMap<String, Column>>> = row.try_get("schemas")?;
+    let schemas = schemas.map(|Json(schemas)| schemas).unwrap_or_default();
+    let read = |(event_type, Column { schema, rules })| (event_type, EventSchema { schema, rules });
+    Ok(schemas.into_iter().map(read).collect())
 }
 
 /// The column `start_from`.

@@ -10,6 +10,7 @@ use tokio_postgres::{Row, Transaction};
 use crate::StoreError;
 
 pub const STREAM_PUT: &str = include_str!("../sql/stream_put.sql");
+pub const STREAM_SCHEMA_PUT: &str = include_str!("../sql/stream_schema_put.sql");
 pub const STREAM_NEEDS_LANES: &str = include_str!("../sql/stream_needs_lanes.sql");
 pub const CREATE: &str = include_str!("../sql/subscription_create.sql");
 pub const CHANGE: &str = include_str!("../sql/subscription_change.sql");
@@ -36,7 +37,9 @@ pub(super) async fn put_stream(
         keep_events,
         terminal,
         a2a,
+        schemas,
     } = &step.definition;
+    let judged: Vec<&str> = schemas.keys().map(String::as_str).collect();
     let row = transaction
         .query_one(
             STREAM_PUT,
@@ -54,6 +57,7 @@ pub(super) async fn put_stream(
                 keep_events,
                 &(!terminal.is_empty()).then_some(terminal),
                 &a2a.as_ref().map(|agent| json!(agent)),
+                &(!judged.is_empty()).then_some(&judged),
             ],
         )
         .await
@@ -61,6 +65,12 @@ pub(super) async fn put_stream(
     let stream_id: i32 = row
         .try_get("stream_id")
         .map_err(StoreError::on(operation))?;
+    let (declared, rules): (Vec<&Value>, Vec<&Value>) =
+        schemas.values().map(|of| (&of.schema, &of.rules)).unzip();
+    transaction
+        .execute(STREAM_SCHEMA_PUT, &[&stream_id, &judged, &declared, &rules])
+        .await
+        .map_err(StoreError::on("writing the schemas of a stream"))?;
     set_bounded(transaction, Some(stream_id)).await?;
     Ok(stream_id)
 }

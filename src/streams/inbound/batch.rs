@@ -352,6 +352,7 @@ impl Batch<'_> {
         let why = match refused {
             AppendError::QueueFull(_) => "too many messages wait already. Send it again later.",
             AppendError::SessionClosed(_) => "its session is closed.",
+            AppendError::Schema(_) => "it is not of the form that its agent takes.",
             _ => "it is too long, or has something that cannot be stored.",
         };
         self.replies
