@@ -3,6 +3,7 @@
 
 mod agent;
 mod contradiction;
+mod delivery;
 mod file;
 mod limit;
 mod plan;
@@ -15,6 +16,7 @@ mod source_value;
 mod step;
 mod value;
 
+pub use delivery::DeliverySection;
 pub use file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
 pub use source::SourceSection;
 

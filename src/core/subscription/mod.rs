@@ -5,6 +5,7 @@ pub mod agent;
 pub mod built_in;
 mod change;
 mod definition;
+mod delivery;
 pub mod duration;
 pub mod limit;
 mod pending;
@@ -15,6 +16,7 @@ pub use change::{Change, ChangeKind, FieldChange, Target, differences};
 pub use definition::{
     Acknowledge, Definition, Events, Exhaustion, FrameAcknowledge, Retry, Start, StreamDefinition,
 };
+pub use delivery::DeliveryDefaults;
 pub use limit::Limit;
 pub use pending::{MessageStage, OnFull, PendingBound};
 pub use plan::{Current, Existing, Plan, Step};

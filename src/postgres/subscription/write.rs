@@ -32,6 +32,7 @@ pub(super) async fn put_stream(
         critical,
         retry,
         pending,
+        delivery,
         acknowledge,
         keep_events,
         terminal,
@@ -54,6 +55,9 @@ pub(super) async fn put_stream(
                 keep_events,
                 &(!terminal.is_empty()).then_some(terminal),
                 &a2a.as_ref().map(|agent| json!(agent)),
+                &delivery.timeout.map(|timeout| int(timeout.as_millis())),
+                &delivery.batch.map(int),
+                &delivery.poll_floor.map(|floor| int(floor.as_millis())),
             ],
         )
         .await
