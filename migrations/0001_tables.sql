@@ -79,6 +79,12 @@ CREATE TABLE lanekeeper.stream (
     -- When a frame that a peer sent to this stream is acknowledged: once it is committed, or once its subscriptions have
     -- handled it.
     acknowledge       text NOT NULL DEFAULT 'on_commit',
+    -- For subscriptions that say nothing of their own, where their adapter knows it: how long a delivery may take, and how many
+    -- events of a session go together. NULL: the adapter's.
+    timeout_ms        int,
+    batch             int,
+    -- The longest time between two scans of an idle worker that delivers it. NULL: the worker's.
+    poll_floor_ms     int,
     -- Its events outlive the log: before their day goes they are copied to `kept_event`.
     keep_events       boolean NOT NULL DEFAULT false,
     -- The agent that it is for callers who speak A2A, as the file for `apply` says. NULL: it is none.
@@ -97,6 +103,9 @@ CREATE TABLE lanekeeper.stream (
     CONSTRAINT bound_is_positive CHECK (max_pending > 0),
     CONSTRAINT fullness_is_known CHECK (on_full IN ('refuse', 'drop_oldest')),
     CONSTRAINT frame_acknowledgement_is_known CHECK (acknowledge IN ('on_commit', 'on_handled')),
+    CONSTRAINT timeout_is_bounded CHECK (timeout_ms BETWEEN 1 AND 3600000),
+    CONSTRAINT batch_is_bounded CHECK (batch BETWEEN 1 AND 100),
+    CONSTRAINT poll_floor_is_bounded CHECK (poll_floor_ms BETWEEN 10 AND 60000),
     CONSTRAINT terminal_is_bounded CHECK (terminal IS NULL OR bounded AND cardinality(terminal) BETWEEN 1 AND 100),
     CONSTRAINT judged_is_bounded CHECK (judged IS NULL OR bounded AND cardinality(judged) BETWEEN 1 AND 100),
     CONSTRAINT agent_is_an_object CHECK (jsonb_typeof(a2a) = 'object')
@@ -139,6 +148,12 @@ VALUES
     ('runs', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('documents', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0),
     ('lifecycle', 1048576, NULL, NULL, '{1000,2000,4000,8000,16000,32000,60000}', 0);
+-- How long a delivery may take, how many events go together, how soon a missed notification is made up for: what the
+-- streams are known for.
+UPDATE lanekeeper.stream SET timeout_ms = 30000, batch = 25, poll_floor_ms = 1000 WHERE name = 'hooks';
+UPDATE lanekeeper.stream SET timeout_ms = 300000 WHERE name = 'inbound';
+UPDATE lanekeeper.stream SET batch = 50 WHERE name = 'messages';
+UPDATE lanekeeper.stream SET batch = 100, poll_floor_ms = 200 WHERE name = 'runs';
 -- An agent that has stopped reading is told to those that write to it.
 UPDATE lanekeeper.stream SET max_pending = 1000 WHERE name = 'messages';
 -- The engine alone says what happened to it.
@@ -876,7 +891,7 @@ CREATE TABLE lanekeeper.operation (
     session_id      bigint,
     CONSTRAINT action_is_known CHECK (action IN (
         'retry', 'skip', 'park', 'unpark', 'pause', 'resume', 'drop_dead_letter', 'requeue_dead_letter', 'close', 'drain',
-        'reopen', 'bind', 'unbind', 'replay', 'pause_replay', 'resume_replay', 'cancel_replay'))
+        'reopen', 'bind', 'unbind', 'restore', 'replay', 'pause_replay', 'resume_replay', 'cancel_replay'))
 );
 
 -- The agent sessions of the stream `hooks`: what the events of a session tell about it. Written by the built-in
@@ -1012,13 +1027,44 @@ CREATE TABLE lanekeeper.archived_day (
     location    text NOT NULL,
     events      bigint NOT NULL,
     bytes       bigint NOT NULL,
+    -- Of the file: one that is cut off, altered or of another database has another.
+    sha256      bytea NOT NULL,
     archived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- When it left the log.
     dropped_at  timestamptz,
     PRIMARY KEY (day, location, archived_at),
-    CONSTRAINT something_was_archived CHECK (events > 0 AND bytes > 0)
+    CONSTRAINT something_was_archived CHECK (events > 0 AND bytes > 0),
+    CONSTRAINT file_hash_is_whole CHECK (octet_length(sha256) = 32)
 );
 CREATE UNIQUE INDEX archived_day_in_log ON lanekeeper.archived_day (day) WHERE dropped_at IS NULL;
+
+-- Events of archived days, for replays and for nothing else: no append, claim, fetch, settlement or count reads them, so
+-- what was restored is never taken for undelivered (I4, I13). A partition for each day; see functions/restore/.
+CREATE TABLE lanekeeper.restored_event (
+    session_id bigint NOT NULL,
+    seq        bigint NOT NULL,
+    day        date NOT NULL,
+    priority   smallint NOT NULL,
+    size       int NOT NULL,
+    created_at timestamptz NOT NULL,
+    message_id uuid NOT NULL,
+    event_type text NOT NULL,
+    payload    text NOT NULL,
+    -- NULL: none.
+    headers    jsonb,
+    PRIMARY KEY (session_id, seq, day)
+) PARTITION BY RANGE (day);
+
+-- The files whose events are in restored_event. Maintenance drops a day, with its rows here, when all of it was kept long
+-- enough and no replay needs it.
+CREATE TABLE lanekeeper.restored_file (
+    sha256      bytea PRIMARY KEY,
+    day         date NOT NULL,
+    events      bigint NOT NULL,
+    restored_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    keep_until  timestamptz NOT NULL,
+    CONSTRAINT file_hash_is_whole CHECK (octet_length(sha256) = 32)
+);
 
 -- Access tokens of the HTTP API. Only the SHA-256 of a token's secret is kept: the secret has 244 random bits, so there
 -- is nothing to guess and no need for a slow hash.

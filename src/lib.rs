@@ -92,8 +92,9 @@ pub mod postgres {
 /// Subscriptions: the model, their file, and what a worker loads of them.
 pub mod subscription {
     pub use lanekeeper_core::subscription::{
-        Acknowledge, Change, ChangeKind, Current, Definition, Events, Exhaustion, FileError, Limit,
-        MessageStage, OnFull, PendingBound, Plan, Problem, Retry, Start, StreamDefinition,
+        Acknowledge, Change, ChangeKind, Current, Definition, DeliveryDefaults, Events, Exhaustion,
+        FileError, Limit, MessageStage, OnFull, PendingBound, Plan, Problem, Retry, Start,
+        StreamDefinition,
     };
     pub use lanekeeper_postgres::subscription::{
         Applied, ApplyError, Backfill, BuiltInError, Done, Subscription, add_lanes, apply, install,

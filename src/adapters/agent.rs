@@ -18,6 +18,8 @@ use super::webhook::settings::{Checked, Given, is_variable};
 use super::{Environment, SettingsError, Webhook};
 use super::{a2a, settings};
 
+/// Events that go together.
+pub(super) const MOST_EVENTS: usize = frame::MOST_FRAMES;
 const KIND: &str = "agent";
 /// Bytes of a token's name.
 const LONGEST_PEER: usize = 100;
@@ -49,6 +51,11 @@ fn is_a2a(given: &Value) -> Result<bool, SettingsError> {
     }
 }
 
+/// Whether messages go as frames, of which several go together.
+pub(super) fn speaks_frames(settings: &Value) -> bool {
+    is_a2a(settings).is_ok_and(|is_a2a| !is_a2a)
+}
+
 /// Whether a message is acknowledged by more than the answer to it.
 pub(super) fn awaits_completion(settings: &Value) -> bool {
     matches!(is_a2a(settings), Ok(true)) && a2a::awaits_completion(settings)
@@ -72,7 +79,7 @@ fn read(given: &Value) -> Result<(Checked, Option<String>), SettingsError> {
     if given.peer.as_deref().is_some_and(|peer| !is_name(peer)) {
         return refused("peer", "it must be the name of an access token");
     }
-    let most = u64::try_from(frame::MOST_FRAMES).unwrap_or(u64::MAX);
+    let most = u64::try_from(MOST_EVENTS).unwrap_or(u64::MAX);
     let posting = Given {
         url: given.url,
         secret_env: given.secret_env,

@@ -17,9 +17,9 @@ use super::settings::SettingsError;
 use super::{Environment, descriptors};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Events in one round trip.
-const MOST_EVENTS: usize = 100;
+pub(super) const MOST_EVENTS: usize = 100;
 
 /// The settings of a server, judged without reading a secret.
 pub(super) struct Checked {

@@ -24,7 +24,7 @@ use super::{SettingsError, envelope, settings};
 
 const KIND: &str = "stdout";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Lines waiting for the writer; past it, deliveries wait for room.
 const WAITING_LINES: usize = 64;
 

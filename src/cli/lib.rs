@@ -5,6 +5,7 @@
 
 pub mod ack;
 pub mod apply;
+pub mod archive;
 pub mod bench;
 pub mod breaker;
 pub mod cancel;
@@ -94,6 +95,7 @@ enum Command {
 enum OtherCommand {
     Ack(ack::Args),
     Apply(apply::Args),
+    Archive(archive::Args),
     // By far the largest.
     Bench(Box<bench::Args>),
     Breaker(breaker::Args),
@@ -137,6 +139,7 @@ impl OtherCommand {
         match self {
             Self::Ack(args) => ack::run(args, config).await,
             Self::Apply(args) => apply::run(args, config).await,
+            Self::Archive(args) => archive::run(args, config).await,
             Self::Bench(args) => bench::run(*args, config, telemetry).await,
             Self::Breaker(args) => breaker::run(args, config).await,
             Self::Cancel(args) => cancel::run(args, config).await,

@@ -57,7 +57,8 @@ section! {
         prefetch_bytes: usize = 16 * 1024 * 1024,
         /// Events fetched per lane at once.
         batch: usize = 100,
-        /// The longest time between two scans of an idle worker.
+        /// The longest time between two scans of an idle worker, where the streams that it delivers have no `poll_floor`
+        /// of their own (`hooks` and `runs` have).
         poll_floor_ms: u64 = 1_000,
         /// Time between two heartbeats.
         heartbeat_ms: u64 = 5_000,

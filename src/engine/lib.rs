@@ -41,6 +41,7 @@ pub use delivering::handler::{Destination, Handler, HandlerError};
 pub use delivering::sent_messages::SentMessages;
 pub use delivering::terminal_inputs::TerminalInputs;
 pub use maintenance::archive::FolderError;
+pub use maintenance::archive::restore::{RestoreError, Restored, restore};
 pub use peers::control::DestinationSource;
 pub use peers::lock_table::lanes_each;
 pub use settings::{WorkerSettings, host_name};

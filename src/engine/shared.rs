@@ -50,7 +50,12 @@ impl Shared {
             instruments: Instruments::new(&opentelemetry::global::meter(names::SCOPE)),
             stopping: Signal::default(),
             aborting: Signal::default(),
-            claiming: Claiming::new(max_lanes, settings.descriptors, Arc::clone(&waking)),
+            claiming: Claiming::new(
+                max_lanes,
+                settings.descriptors,
+                settings.poll_floor,
+                Arc::clone(&waking),
+            ),
             delivering: Delivering::new(&settings, identity.worker_id),
             waking,
             peers: Peers::new(identity, clock),

@@ -38,6 +38,8 @@ pub enum CrashPoint {
     UpdateMoved,
     /// Both are committed; its platform does not know yet.
     UpdateCommitted,
+    /// The events of an archived day are restored, and not committed.
+    DayCopied,
 }
 
 impl CrashPoint {

@@ -156,13 +156,14 @@ impl Reader {
         day: Date,
         events: i64,
         bytes: i64,
+        sha256: &[u8],
         place: &str,
     ) -> Result<Recorded, StoreError> {
         let rows = self
             .client
             .execute(
                 include_str!("sql/archive_record.sql"),
-                &[&day, &events, &bytes, &place],
+                &[&day, &events, &bytes, &place, &sha256],
             )
             .await
             .map_err(StoreError::on("recording where a day was archived"))?;

@@ -29,6 +29,7 @@ const SEQ_BITS: u32 = 47;
 const CANCELLED: &str = "lanekeeper-cancelled";
 pub const FETCH: &str = include_str!("sql/fetch.sql");
 pub const PAYLOAD: &str = include_str!("sql/payload.sql");
+pub const RESTORED_PAYLOAD: &str = include_str!("sql/restored_payload.sql");
 
 /// The position from which to read a lane's events.
 #[derive(Clone, Copy, Debug)]
@@ -310,7 +311,7 @@ pub async fn fetch_each(
     }
 }
 
-/// A payload that did not come with its batch.
+/// A payload that did not come with its batch: of the log, or of a restored day that is replayed.
 ///
 /// # Errors
 /// Where it cannot be read.
@@ -320,9 +321,18 @@ pub async fn payload(
     seq: i64,
     day: Date,
 ) -> Result<String, StoreError> {
-    let row = client
-        .query_one(PAYLOAD, &[&session_id, &seq, &day])
+    let failed = "fetching a large payload";
+    let place: [&(dyn ToSql + Sync); 3] = [&session_id, &seq, &day];
+    let of_log = client
+        .query_opt(PAYLOAD, &place)
         .await
-        .map_err(StoreError::on("fetching a large payload"))?;
+        .map_err(StoreError::on(failed))?;
+    let row = match of_log {
+        Some(row) => row,
+        None => client
+            .query_one(RESTORED_PAYLOAD, &place)
+            .await
+            .map_err(StoreError::on(failed))?,
+    };
     Ok(row.get(0))
 }

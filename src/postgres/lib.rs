@@ -53,6 +53,7 @@ pub mod replayed;
 pub mod report;
 pub mod requeued;
 pub mod response;
+pub mod restore;
 pub mod schema_violation;
 pub mod sent;
 pub mod sent_message;

@@ -17,9 +17,10 @@ use lanekeeper_core::toml_file::{Position, nearest};
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
+use super::delivery::DeliverySection;
 use super::section::Section;
 use super::source::{self, SourceSection};
-use super::{agent, limit, schema, settings, value};
+use super::{agent, delivery, limit, schema, settings, value};
 
 /// The largest `max_pending`: with a filter, an append to a full session counts up to four times as many events.
 const MOST_PENDING: u32 = 100_000;
@@ -43,6 +44,7 @@ pub struct StreamSection {
     pub critical: Option<Events>,
     pub retry: RetrySection,
     pub pending: PendingSection,
+    pub delivery: DeliverySection,
     pub acknowledge: Option<FrameAcknowledge>,
     pub keep_events: Option<bool>,
     /// Empty: none.
@@ -211,6 +213,7 @@ impl<'t> Reader<'t> {
             critical: section.take("critical", value::events),
             retry: self.retry(&mut section),
             pending: pending(&mut section),
+            delivery: delivery::take(&mut section),
             acknowledge: section.take(
                 "acknowledge",
                 value::choice(&FrameAcknowledge::ALL, FrameAcknowledge::as_str),

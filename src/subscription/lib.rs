@@ -3,6 +3,7 @@
 
 mod agent;
 mod contradiction;
+mod delivery;
 mod file;
 mod limit;
 mod plan;
@@ -16,6 +17,7 @@ mod source_value;
 mod step;
 mod value;
 
+pub use delivery::DeliverySection;
 pub use file::{RetrySection, StreamSection, SubscriptionFile, SubscriptionSection};
 pub use source::SourceSection;
 

@@ -13,6 +13,7 @@ use super::contradiction::contradictions;
 use super::file::{
     PendingSection, RetrySection, StreamSection, SubscriptionFile, SubscriptionSection,
 };
+use super::settings;
 use super::source_plan;
 use super::step::step;
 
@@ -89,6 +90,7 @@ fn stream(section: &StreamSection, before: StreamDefinition) -> StreamDefinition
         keep_events: section.keep_events.unwrap_or(before.keep_events),
         a2a: section.a2a.clone().unwrap_or(before.a2a),
         pending: pending(section.pending, before.pending),
+        delivery: section.delivery.over(before.delivery),
         terminal: section.terminal.clone().unwrap_or(before.terminal),
         schemas: section.schemas.clone().unwrap_or(before.schemas),
     }
@@ -219,7 +221,12 @@ fn resolve(
         max_age: section.max_age,
         lifecycle: section.lifecycle.clone(),
         limits: section.limits.clone(),
-        settings: section.settings.clone(),
+        settings: settings::with_defaults(
+            &section.adapter,
+            section.settings.clone(),
+            !section.limits.is_empty(),
+            &stream.delivery,
+        ),
     })
 }
 

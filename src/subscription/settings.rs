@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lanekeeper_adapters as adapter;
 use lanekeeper_adapters::SettingsError;
+use lanekeeper_core::subscription::DeliveryDefaults;
 use serde_json::{Map, Value};
 
 use super::section::{Entry, Section};
@@ -15,6 +16,7 @@ const SECRETS: [&str; 4] = ["secret", "password", "token", "api_key"];
 
 /// The file's `timeout`, as adapters know it.
 const TIMEOUT_MS: &str = "timeout_ms";
+const BATCH: &str = "batch";
 
 /// Takes what is left of a subscription's section and has its adapter judge it.
 pub(super) fn read(adapter: &str, timeout: Option<Duration>, section: &mut Section<'_>) -> Value {
@@ -40,6 +42,31 @@ pub(super) fn read(adapter: &str, timeout: Option<Duration>, section: &mut Secti
     }
     let settings = Value::Object(settings);
     judge(adapter, settings.clone(), &entries, section);
+    settings
+}
+
+/// A subscription's settings with what its stream says where it says nothing itself. A limit counts requests, so several
+/// events go in one of them only where that was written beside it.
+pub(super) fn with_defaults(
+    adapter: &str,
+    mut settings: Value,
+    is_limited: bool,
+    stream: &DeliveryDefaults,
+) -> Value {
+    let (timeout, batch) = adapter::takes(adapter, &settings);
+    if let Some(settings) = settings.as_object_mut() {
+        if let (Some(longest), Some(timeout)) = (timeout, stream.timeout) {
+            let millis = u64::try_from(timeout.min(longest).as_millis()).unwrap_or(u64::MAX);
+            settings
+                .entry(TIMEOUT_MS)
+                .or_insert_with(|| Value::from(millis));
+        }
+        if let (Some(most), Some(batch), true) = (batch, stream.batch, !is_limited) {
+            settings
+                .entry(BATCH)
+                .or_insert_with(|| Value::from(batch.min(most)));
+        }
+    }
     settings
 }
 

@@ -11,12 +11,12 @@ use serde_json::json;
 
 use super::*;
 
-fn problems(text: &str) -> Vec<String> {
+pub(crate) fn problems(text: &str) -> Vec<String> {
     let error = SubscriptionFile::parse(text, "subs.toml").unwrap_err();
     error.problems.iter().map(ToString::to_string).collect()
 }
 
-fn file(text: &str) -> SubscriptionFile {
+pub(crate) fn file(text: &str) -> SubscriptionFile {
     SubscriptionFile::parse(text, "subs.toml").unwrap()
 }
 
@@ -332,7 +332,7 @@ fn one_bot_with_two_rates_is_refused_wherever_the_other_one_stands() {
     assert!(of_chats("chat = \"1\"", "chat_from = \"/c\"").is_err());
 }
 
-fn current() -> Current {
+pub(crate) fn current() -> Current {
     let hooks = StreamDefinition {
         fan_out: Events::Only(vec!["agent_stop".into()]),
         critical: Events::Only(vec!["agent_stop".into()]),
@@ -349,7 +349,7 @@ fn current() -> Current {
 }
 
 /// What is there after a plan was carried out.
-fn carried_out(mut current: Current, plan: Plan) -> Current {
+pub(crate) fn carried_out(mut current: Current, plan: Plan) -> Current {
     current.streams.extend(
         plan.streams
             .into_iter()

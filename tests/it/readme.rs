@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
+use lanekeeper_core::subscription::duration;
 use lanekeeper_postgres::subscription::apply;
 use lanekeeper_streams::hooks::sent::SENT;
 use lanekeeper_streams::hooks::shape::AgentCli;
@@ -165,12 +167,13 @@ async fn a_message_is_seen_from_the_second_time_on_and_forgotten_after_seven_day
 }
 
 #[tokio::test]
-async fn the_streams_that_exist_from_the_start_have_the_documented_retries() {
+async fn the_streams_that_exist_from_the_start_are_as_documented() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let streams = client
         .query(
-            "SELECT format('`%s`', s.name), s.retry_schedule_ms, s.max_attempts, s.max_payload_bytes >> 20
+            "SELECT format('`%s`', s.name), s.retry_schedule_ms, s.max_attempts, s.max_payload_bytes >> 20,
+                    s.timeout_ms, s.batch, s.poll_floor_ms
              FROM lanekeeper.stream AS s",
             &[],
         )
@@ -190,11 +193,22 @@ async fn the_streams_that_exist_from_the_start_have_the_documented_retries() {
                 bounded => i32::to_string(&bounded),
             };
             let size = format!("{} MiB", row.get::<_, i32>(3));
+            let millis = |at: usize| {
+                let millis: Option<i32> = row.get(at);
+                millis.map(|millis| {
+                    duration::written(Duration::from_millis(u64::try_from(millis).unwrap()))
+                })
+            };
+            let batch: Option<i32> = row.get(5);
+            let or_none = |value: Option<String>| value.unwrap_or_default();
             vec![
                 row.get(0),
                 format!("{} … s", waits.join(" ")),
                 attempts,
                 size,
+                or_none(millis(4)),
+                or_none(batch.map(|batch| batch.to_string())),
+                or_none(millis(6)),
             ]
         })
         .collect();

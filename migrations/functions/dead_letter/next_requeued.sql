@@ -15,7 +15,7 @@ AS $$
         )
         UNION ALL
         SELECT NULL, (
-                   SELECT e.seq FROM lanekeeper.event AS e
+                   SELECT e.seq FROM lanekeeper.past_event AS e
                    WHERE e.session_id = l.session_id AND e.seq > r.replayed_to AND e.seq <= r.to_seq AND e.day >= r.from_day
                      AND (s.events IS NULL OR e.event_type = ANY (s.events))
                    ORDER BY e.seq LIMIT 1),

@@ -1,10 +1,10 @@
--- Whether a session has lanes and nothing else: no event in the log, no retry, no parked lane, no dead letter, outcome or
+-- Whether a session has lanes and nothing else: no event in the log or restored from the archive, no retry, no parked lane, no dead letter, outcome or
 -- history, and no lane that moved within p_days days.
 CREATE OR REPLACE FUNCTION lanekeeper.session_may_expire(p_session_id bigint, p_days int) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN NOT EXISTS (SELECT FROM lanekeeper.event AS e WHERE e.session_id = p_session_id)
+    RETURN NOT EXISTS (SELECT FROM lanekeeper.past_event AS e WHERE e.session_id = p_session_id)
         AND EXISTS (SELECT FROM lanekeeper.lane AS l WHERE l.session_id = p_session_id)
         AND NOT EXISTS (
             SELECT FROM lanekeeper.lane AS l

@@ -50,7 +50,7 @@ BEGIN
         v_many := least(p_most, greatest(1, 100000 / v_lane.interval_us))::int;
         SELECT max(e.seq) AS seq, count(*) AS events INTO v_end
         FROM (
-            SELECT e.seq FROM lanekeeper.event AS e
+            SELECT e.seq FROM lanekeeper.past_event AS e
             WHERE e.session_id = v_lane.session_id AND e.seq > v_lane.replayed_to AND e.seq <= v_lane.to_seq
               AND e.day >= v_lane.from_day
               AND (v_lane.events IS NULL OR e.event_type = ANY (v_lane.events)) AND NOT lanekeeper.is_cancelled(e.headers)

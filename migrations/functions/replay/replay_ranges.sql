@@ -1,8 +1,8 @@
 -- What a replay would deliver again: for each lane of a subscription, the range of its settled events, how many its filter
 -- lets through, and the bytes of their payloads. Lanes without any are left out. Cancelled events count for nothing.
 -- p_sessions: a session, or a pattern in which * stands for any characters; NULL: all. The seqs need one session. An event
--- at p_from_at is in, one at p_to_at is not. Where the log has lost earlier events of a session, its range begins with the
--- first that there is; a p_from_seq before that is refused with LK006.
+-- at p_from_at is in, one at p_to_at is not. Days that were restored from the archive count like those of the log. Where
+-- earlier events of a session are in neither, its range begins with the first that there is; a p_from_seq before that is refused with LK006.
 -- Nothing is locked: what is settled stays settled. SQLSTATEs: LK006 invalid, LK010 no such session.
 -- Index: session's (stream_id, name), lane's (session_id, subscription_id), event's primary key. Rows: the sessions of the
 -- stream, where p_sessions is a pattern or NULL, and the events of the ranges.
@@ -53,12 +53,13 @@ BEGIN
                 HINT = 'List them with `lanekeeper session list`. In a pattern, * stands for any characters.';
         END IF;
         IF p_from_seq IS NOT NULL THEN
-            SELECT e.seq INTO v_first FROM lanekeeper.event AS e WHERE e.session_id = v_session ORDER BY e.seq LIMIT 1;
+            SELECT e.seq INTO v_first FROM lanekeeper.past_event AS e WHERE e.session_id = v_session ORDER BY e.seq LIMIT 1;
             IF v_first > p_from_seq THEN
                 RAISE EXCEPTION USING ERRCODE = 'LK006',
                     MESSAGE = format('the log begins with seq %s in session %L, and seq %s is gone: nothing is replayed',
                                      v_first, left(p_sessions, 200), p_from_seq),
-                    HINT = format('Replay from seq %s on. Older days are in the archive, where one is configured.', v_first);
+                    HINT = format('Replay from seq %s on. Older days may be in the archive: see `lanekeeper archive list` and '
+                                  '`lanekeeper archive restore`.', v_first);
             END IF;
         END IF;
     END IF;
@@ -78,7 +79,7 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT min(e.seq) AS from_seq, min(e.day) AS from_day, max(e.seq) AS to_seq, count(*) AS events,
                coalesce(sum(e.size), 0)::bigint AS bytes
-        FROM lanekeeper.event AS e
+        FROM lanekeeper.past_event AS e
         WHERE e.session_id = n.session_id AND e.seq >= coalesce(p_from_seq, 1) AND e.seq <= least(p.cursor, p_to_seq)
           -- An event's day is never before its instant.
           AND e.day >= coalesce((p_from_at AT TIME ZONE 'UTC')::date, '-infinity')

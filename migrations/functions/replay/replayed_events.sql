@@ -20,7 +20,7 @@ BEGIN
     RETURN QUERY
     SELECT e.seq, e.day, e.message_id, e.event_type, e.created_at, e.size,
            CASE WHEN e.size <= p_inline_bytes THEN e.payload END, e.headers::text
-    FROM lanekeeper.event AS e
+    FROM lanekeeper.past_event AS e
     WHERE e.session_id = p_session_id AND e.seq > p_after AND e.seq <= p_to AND e.day >= p_day
       AND (v_types IS NULL OR e.event_type = ANY (v_types)) AND NOT lanekeeper.is_cancelled(e.headers)
       AND NOT EXISTS (

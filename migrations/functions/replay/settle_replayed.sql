@@ -17,7 +17,7 @@ BEGIN
         SET replayed_to = greatest(r.replayed_to, p_seqs[i]), delivered = r.delivered + p_delivered[i],
             exhausted = r.exhausted + p_exhausted[i],
             from_day = coalesce((
-                SELECT e.day FROM lanekeeper.event AS e
+                SELECT e.day FROM lanekeeper.past_event AS e
                 WHERE e.session_id = p_sessions[p_ords[i]] AND e.seq = p_seqs[i] AND e.day >= r.from_day), r.from_day),
             state = CASE WHEN r.state <> 'active' THEN r.state
                          WHEN p_seqs[i] >= r.to_seq THEN 'done'

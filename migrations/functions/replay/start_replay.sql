@@ -53,7 +53,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'LK006',
             MESSAGE = 'no event that was delivered, and that the log still has, is in this range: nothing was started',
-            HINT = 'What is not delivered yet needs no replay. See `lanekeeper session list`, and --dry-run.';
+            HINT = 'What is not delivered yet needs no replay. Days in the archive are restored first: `lanekeeper archive list`.';
     END IF;
     INSERT INTO lanekeeper.operation (action, subscription_id, reason)
     VALUES ('replay', v_subscription, left(format('replay %s%s', v_replay, ': ' || p_reason), 2000));

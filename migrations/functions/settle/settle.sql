@@ -225,6 +225,11 @@ BEGIN
                 p_outcome_attempts, p_outcome_crashes);
         END IF;
         IF p_outcome_kinds && '{replayed}' THEN
+            IF p_outcome_kinds && '{dead_lettered}' THEN
+                PERFORM lanekeeper.dead_letter_restored(
+                    p_lanes, p_sessions, v_hit, p_outcome_ords, p_outcome_kinds, p_outcome_seqs, p_outcome_errors,
+                    p_outcome_attempts, p_outcome_crashes);
+            END IF;
             PERFORM lanekeeper.settle_replayed(
                 p_lanes, p_sessions, p_versions, v_hit, p_outcome_ords, p_outcome_kinds, p_outcome_seqs,
                 p_outcome_replaced_by, p_outcome_attempts, p_outcome_crashes);

@@ -37,7 +37,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT n.seq, coalesce(d.created_at, e.created_at) AS created_at, n.dead_id FROM lanekeeper.next_requeued(l.lane_id) AS n
     LEFT JOIN lanekeeper.dead AS d ON d.dead_id = n.dead_id
-    LEFT JOIN lanekeeper.event AS e ON n.replay_id IS NOT NULL AND e.session_id = l.session_id AND e.seq = n.seq
+    LEFT JOIN lanekeeper.past_event AS e ON n.replay_id IS NOT NULL AND e.session_id = l.session_id AND e.seq = n.seq
     WHERE p.requeued_after IS NOT NULL AND (head.seq IS NULL OR n.after_seq < head.seq)
 ) AS requeued ON true
 LEFT JOIN lanekeeper.held_lane AS h ON h.lane_id = l.lane_id;

@@ -48,6 +48,7 @@ pub(super) use self::message::Target;
 pub(super) use self::platform::{Outcome, Platform};
 pub use self::rates::PlatformRate;
 pub(super) use self::rates::{PlatformLimit, Rates};
+pub(crate) use self::settings::LONGEST_TIMEOUT;
 pub(super) use self::settings::{Bot, Checked, Shared, secure, shared_settings, variable};
 
 /// Messages that one text may become: beyond that it is no message for a chat.

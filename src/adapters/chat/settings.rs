@@ -11,7 +11,7 @@ use crate::Environment;
 use crate::settings::{self, SettingsError};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A settings struct with what all chats have, and its own: one flat list, for the derive tells which keys
 /// there are.

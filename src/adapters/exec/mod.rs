@@ -37,7 +37,7 @@ use super::{Environment, SettingsError, descriptors, envelope, excerpt, settings
 
 const KIND: &str = "exec";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// How long output is waited for after the command has ended: a background process that inherited
 /// the pipe may hold it open for ever.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);

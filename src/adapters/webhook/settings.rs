@@ -13,7 +13,7 @@ use crate::settings::{self, SettingsError};
 use crate::signature;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Events in one request.
 const MOST_EVENTS: usize = 50;
 

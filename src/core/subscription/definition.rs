@@ -11,6 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::agent::AgentDefinition;
+use super::delivery::DeliveryDefaults;
 use super::duration;
 use super::limit::{self, Limit};
 use super::pending::{self, MessageStage, PendingBound};
@@ -191,6 +192,9 @@ pub struct StreamDefinition {
     /// For subscriptions that say nothing of their own.
     #[serde(flatten)]
     pub pending: PendingBound,
+    /// For subscriptions that say nothing of their own.
+    #[serde(flatten)]
+    pub delivery: DeliveryDefaults,
     /// Of frames that arrive for the stream.
     pub acknowledge: FrameAcknowledge,
     /// Whether its events are kept when their day leaves the log.
@@ -236,6 +240,7 @@ impl Default for StreamDefinition {
                 on_exhausted: Exhaustion::DeadLetter,
             },
             pending: PendingBound::default(),
+            delivery: DeliveryDefaults::default(),
             acknowledge: FrameAcknowledge::default(),
             keep_events: false,
             terminal: Vec::new(),

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod built_in;
 mod change;
 mod definition;
+mod delivery;
 pub mod duration;
 pub mod limit;
 mod pending;
@@ -16,6 +17,7 @@ pub use definition::{
     Acknowledge, Definition, EventSchema, Events, Exhaustion, FrameAcknowledge, Retry, Start,
     StreamDefinition,
 };
+pub use delivery::DeliveryDefaults;
 pub use limit::Limit;
 pub use pending::{MessageStage, OnFull, PendingBound};
 pub use plan::{Current, Existing, Plan, Step};

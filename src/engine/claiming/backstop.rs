@@ -133,7 +133,7 @@ pub async fn run(shared: Arc<Shared>) {
         }
         tokio::select! {
             () = shared.stopping.cancelled() => return,
-            () = sleep(pause(took, full, shared.settings.poll_floor)) => {}
+            () = sleep(pause(took, full, shared.claiming.poll_floors.shortest())) => {}
         }
     }
 }
@@ -205,7 +205,8 @@ async fn scan(
         found.filter_map(|(route, entry)| Some((*route, (*entry)?)))
     };
     let first = entries().map(|(route, entry)| (route, entry.scan_start()));
-    let valid_until = Instant::now() + pause(took, full, shared.settings.poll_floor) + VALID_LONGER;
+    let valid_until =
+        Instant::now() + pause(took, full, shared.claiming.poll_floors.shortest()) + VALID_LONGER;
     shared.claiming.backstop.set(
         first.collect(),
         low_water_marks.by_route.clone(),

@@ -17,6 +17,7 @@
 //! | [`claimer`] | a lane connection and its loop: claim, fetch, hand lanes to tasks, settle |
 //! | [`scan`] | when a connection scans next, and where each route's scan starts |
 //! | [`backstop`], [`backstop_result`] | finds entries that became visible behind the scan starts |
+//! | [`poll_floor`] | how long an idle worker may go without a scan |
 //! | [`kind`] | connections of adapters, and of handlers |
 //! | [`request`] | what held lanes and their connection send each other |
 //! | [`route`] | the subscriptions that this worker delivers |
@@ -51,6 +52,7 @@ pub mod backstop;
 pub mod backstop_result;
 pub mod claimer;
 pub mod kind;
+pub mod poll_floor;
 pub mod rate_control;
 pub mod request;
 mod reserve;
@@ -58,14 +60,17 @@ pub mod route;
 pub mod scan;
 pub mod slots;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lanekeeper_limit::Limiter;
 use tokio::sync::watch;
 
 use self::backstop_result::Backstop;
 use self::kind::Kind;
+use self::poll_floor::PollFloors;
 use self::rate_control::Counts;
 use self::reserve::reserve;
 use self::route::{Route, RouteTable};
@@ -100,11 +105,17 @@ pub struct Claiming {
     /// File descriptors that deliveries may use, over all routes.
     descriptors: Option<usize>,
     pub backstop: Backstop,
+    pub poll_floors: Arc<PollFloors>,
     waking: Arc<Waking>,
 }
 
 impl Claiming {
-    pub fn new(max_lanes: usize, descriptors: Option<usize>, waking: Arc<Waking>) -> Self {
+    pub fn new(
+        max_lanes: usize,
+        descriptors: Option<usize>,
+        poll_floor: Duration,
+        waking: Arc<Waking>,
+    ) -> Self {
         Self {
             routes: watch::Sender::default(),
             counts: Arc::new(Counts::new(max_lanes)),
@@ -114,6 +125,7 @@ impl Claiming {
             handlers_lack_room: AtomicBool::new(false),
             descriptors,
             backstop: Backstop::default(),
+            poll_floors: Arc::new(PollFloors::new(poll_floor)),
             waking,
         }
     }
@@ -132,6 +144,21 @@ impl Claiming {
         let before = self.routes.send_replace(Arc::clone(&routes));
         before.mark_replaced(&routes);
         self.waking.wake_all();
+    }
+
+    /// Takes the poll floors of the streams by their subscriptions' ids. Idle connections that are to scan sooner now do.
+    pub fn set_poll_floors(&self, floors: &HashMap<i32, Duration>) {
+        let routes = self.routes();
+        let of = |route: &Arc<Route>| {
+            let kind = match route.is_transactional() {
+                true => Kind::Handlers,
+                false => Kind::Adapters,
+            };
+            (kind, floors.get(&route.id()).copied())
+        };
+        if self.poll_floors.set(routes.iter().map(of)) {
+            self.waking.wake_all();
+        }
     }
 
     /// Lanes held over all connections, without those that wait for a limit and lent their slot.
@@ -261,7 +288,7 @@ mod tests {
     #[test]
     fn a_free_slot_wakes_a_connection_of_the_kind_that_lacked_one_and_no_other() {
         let waking = Arc::new(Waking::default());
-        let claiming = Claiming::new(4, None, Arc::clone(&waking));
+        let claiming = Claiming::new(4, None, Duration::MAX, Arc::clone(&waking));
         let woken = || {
             [
                 is_woken(&waking.lane_connections),
@@ -284,7 +311,7 @@ mod tests {
     #[test]
     fn adapters_and_handlers_take_no_lanes_of_each_other() {
         for (most, handlers) in [(2_048, 64), (16, 2), (1, 1)] {
-            let claiming = Claiming::new(most, None, Arc::default());
+            let claiming = Claiming::new(most, None, Duration::MAX, Arc::default());
             let room = |kind| claiming.room(kind);
             assert_eq!((room(Kind::Adapters), room(Kind::Handlers)), (most, 0));
             claiming.has_handlers.store(true, Ordering::Relaxed);
@@ -301,7 +328,7 @@ mod tests {
     #[test]
     fn without_a_limit_of_open_files_a_route_is_bounded_by_its_concurrency_alone() {
         let waking = Arc::new(Waking::default());
-        let with = |descriptors| Claiming::new(4, descriptors, Arc::clone(&waking));
+        let with = |descriptors| Claiming::new(4, descriptors, Duration::MAX, Arc::clone(&waking));
         let routes = RouteTable::default();
         assert_eq!(with(None).fitting(&routes), usize::MAX);
         assert_eq!(with(Some(160)).fitting(&routes), 40);

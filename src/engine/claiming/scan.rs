@@ -24,9 +24,9 @@ use tokio::time::Instant;
 
 use crate::claiming::backstop_result::BackstopResult;
 use crate::claiming::kind::Kind;
+use crate::claiming::poll_floor::PollFloors;
 use crate::claiming::route::Route;
 use crate::claiming::slots::Slots;
-use crate::settings::WorkerSettings;
 use crate::waking::idle::QUIET_PERIOD_CONTENDED;
 
 /// Between scans from the beginning if the backstop scan fails; the poll floor if that is shorter.
@@ -57,7 +57,7 @@ pub struct Scans {
     found_at: Instant,
     /// Until then the intervals stay at `QUICK_STEP`.
     quick_until: Instant,
-    poll_floor: Duration,
+    poll_floors: Arc<PollFloors>,
     /// Which route is scanned first.
     first: usize,
     /// The last plan left out a route for want of slots.
@@ -65,7 +65,7 @@ pub struct Scans {
 }
 
 impl Scans {
-    pub fn new(settings: &WorkerSettings, kind: Kind) -> Self {
+    pub fn new(poll_floors: &Arc<PollFloors>, kind: Kind) -> Self {
         let now = Instant::now();
         Self {
             kind,
@@ -76,7 +76,7 @@ impl Scans {
             step: FIRST_STEP,
             found_at: now,
             quick_until: now,
-            poll_floor: settings.poll_floor,
+            poll_floors: Arc::clone(poll_floors),
             first: 0,
             left_out: false,
         }
@@ -149,7 +149,7 @@ impl Scans {
         if has_backstop || self.full_scan_at > now || Mutation::NoLookBehind.is_on() {
             return false;
         }
-        self.full_scan_at = now + FULL_SCAN_INTERVAL.min(self.poll_floor);
+        self.full_scan_at = now + FULL_SCAN_INTERVAL.min(self.poll_floors.of(self.kind));
         true
     }
 
@@ -203,15 +203,16 @@ impl Scans {
             self.next_at = now + NEXT_STEP;
         } else {
             let next_due = routes.iter().filter_map(|state| state.next_due_in).min();
+            let poll_floor = self.poll_floors.of(self.kind);
             let longest = match is_notified {
-                true => self.poll_floor,
-                false => self.poll_floor.min(self.longest_unnotified(now)),
+                true => poll_floor,
+                false => poll_floor.min(self.longest_unnotified(now)),
             };
             let wait = self.step.mul_f64(0.9 + 0.2 * random).min(longest);
             self.step = if now + wait < self.quick_until {
                 (self.step * 2).min(QUICK_STEP)
             } else {
-                (self.step * 2).min(self.poll_floor)
+                (self.step * 2).min(poll_floor)
             };
             let wait = if Mutation::NoPolls.is_on() {
                 Duration::from_secs(3600)
@@ -254,6 +255,7 @@ fn shares(slots: usize, routes: usize, turn: usize) -> impl Iterator<Item = usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::WorkerSettings;
     use jiff::Timestamp;
 
     #[test]
@@ -276,8 +278,13 @@ mod tests {
         }
     }
 
+    fn scans_of(kind: Kind) -> Scans {
+        let floors = PollFloors::new(WorkerSettings::default().poll_floor);
+        Scans::new(&Arc::new(floors), kind)
+    }
+
     fn scans() -> Scans {
-        Scans::new(&WorkerSettings::default(), Kind::Adapters)
+        scans_of(Kind::Adapters)
     }
 
     #[tokio::test(start_paused = true)]
@@ -292,6 +299,27 @@ mod tests {
         assert_eq!(waits[0], FIRST_STEP);
         assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]));
         assert_eq!(waits[11], Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_scans_as_often_as_the_stream_asks_that_asks_for_most() {
+        let mut scans = scans();
+        let stream = |millis| (Kind::Adapters, Some(Duration::from_millis(millis)));
+        let mut longest = |streams: &[(Kind, Option<Duration>)]| {
+            scans.poll_floors.set(streams.iter().copied());
+            for _ in 0..14 {
+                scans.no_route(Instant::now(), true, 0.5);
+            }
+            scans.next_at() - Instant::now()
+        };
+        assert_eq!(longest(&[stream(200), stream(5_000)]).as_millis(), 200);
+        assert_eq!(longest(&[stream(5_000)]).as_millis(), 5_000);
+        let handlers = (Kind::Handlers, Some(Duration::from_millis(10)));
+        assert_eq!(longest(&[stream(5_000), handlers]).as_millis(), 5_000);
+        assert_eq!(
+            longest(&[stream(5_000), (Kind::Adapters, None)]).as_millis(),
+            1_000
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -310,7 +338,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_handler_connection_without_work_scans_less_often_while_adapters_keep_the_worker_busy()
      {
-        let mut scans = Scans::new(&WorkerSettings::default(), Kind::Handlers);
+        let mut scans = scans_of(Kind::Handlers);
         let mut scans_in = async |seconds| {
             let until = Instant::now() + Duration::from_secs(seconds);
             let mut count = 0;

@@ -47,6 +47,7 @@
 //!   has, counted under the lock of the second check. Whatever is lost on the way leaves a day that is archived
 //!   again. The day is read in pages without one snapshot over all of them, behind which hot rows would accumulate
 //!   dead versions; events that are committed meanwhile are found by the count. No file is ever overwritten.
+//! - **Restored days** (`lanekeeper archive restore`) are dropped after their time, once no replay needs them.
 //! - **Outcomes, histories and resolved dead letters** are deleted after retention periods of their own. An outcome
 //!   stays as long as its event, which would otherwise count as delivered. Dead letters that wait for an operator
 //!   stay.
@@ -97,7 +98,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 use lanekeeper_postgres::maintenance::{self, Forgotten, Keep, Pending};
-use lanekeeper_postgres::{StoreError, closing, host_route};
+use lanekeeper_postgres::{StoreError, closing, host_route, restore};
 use tokio::time::{Instant, sleep};
 
 use crate::maintenance::archive;
@@ -137,6 +138,7 @@ pub async fn run(shared: Arc<Shared>) {
     };
     warn_of("partitions and keys", keep_log(&client, &shared).await);
     warn_of("recent partitions", move_recent(&client).await);
+    warn_of("restored days", drop_restored(&client).await);
     warn_of("records", forget_records(&client, &shared).await);
     warn_of(
         "versions of documents",
@@ -186,6 +188,14 @@ async fn keep_log(client: &Object, shared: &Shared) -> Result<(), StoreError> {
 async fn move_recent(client: &Object) -> Result<(), StoreError> {
     if maintenance::move_recent(client).await? {
         tracing::info!("the recent partitions begin yesterday now");
+    }
+    Ok(())
+}
+
+async fn drop_restored(client: &Object) -> Result<(), StoreError> {
+    let days = restore::drop_days(&***client).await?;
+    if days > 0 {
+        tracing::info!(days, "restored days were dropped; their files have them");
     }
     Ok(())
 }

@@ -306,6 +306,8 @@ async fn reload(
             .iter()
             .any(|one| !one.removed && &*one.stream == lifecycle::STREAM),
     );
+    let floor = |one: &Subscription| Some((one.id, one.poll_floor?));
+    let poll_floors = subscriptions.iter().filter_map(floor).collect();
     let current = shared.claiming.routes();
     refusals.begin();
     let host_routes = match current.needs_host_routes(&subscriptions) {
@@ -327,6 +329,7 @@ async fn reload(
     if !next.same(&current) {
         shared.claiming.set_routes(next);
     }
+    shared.claiming.set_poll_floors(&poll_floors);
     Ok(())
 }
 

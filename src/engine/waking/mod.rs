@@ -30,8 +30,9 @@
 //!   connections then waits longer than 20 ms before its next scan, however busy the others are.
 //! - **After a successful scan** a worker scans again after 1, 2, 4, 4, 4, 4, 8 … ms. That finds events that arrive
 //!   while nobody is notified.
-//! - **Polling.** A worker that goes idle scans at growing intervals up to `worker.poll_floor_ms`. That finds what
-//!   nobody notifies of, and is all that is left when notifications fail.
+//! - **Polling.** A worker that goes idle scans at growing intervals up to the poll floor of the streams that it
+//!   delivers ([`crate::claiming::poll_floor`]). That finds what nobody notifies of, and is all that is left when
+//!   notifications fail.
 //! - **Retries and yields.** The claim returns when the next entry is due, so no retry waits for a poll. A
 //!   connection also scans when a retry of its own is due, and at once when a lane of its own has yielded.
 //!

@@ -2,7 +2,7 @@
 -- Index: event_schema's primary key.
 SELECT s.stream_id, s.name, s.max_payload_bytes, s.fan_out, s.critical,
        s.retry_schedule_ms, s.max_attempts, s.on_exhausted, s.max_pending, s.on_full, s.acknowledge,
-       s.keep_events, s.terminal, s.a2a, (
+       s.keep_events, s.terminal, s.a2a, s.timeout_ms, s.batch, s.poll_floor_ms, (
            SELECT jsonb_object_agg(n.event_type, jsonb_build_object('schema', n.schema, 'rules', n.rules))
            FROM (
                SELECT DISTINCT ON (r.event_type) r.event_type, r.schema, r.rules

@@ -198,6 +198,7 @@ fn stream_from_row(row: &Row) -> Result<(String, i32, StreamDefinition), tokio_p
             on_exhausted: row::on_exhausted(row)?,
         },
         pending: row::pending(row)?,
+        delivery: row::delivery(row)?,
         acknowledge: row::acknowledge(row)?,
         keep_events: row.try_get("keep_events")?,
         terminal: row

@@ -64,6 +64,8 @@ pub struct Subscription {
     pub paused: bool,
     pub removed: bool,
     pub start_from: Start,
+    /// Its stream's: the longest time between two scans of an idle worker that delivers it. Changes without a version.
+    pub poll_floor: Option<Duration>,
 }
 
 impl Subscription {
@@ -91,12 +93,12 @@ impl Subscription {
             ack_window: row::count(row, "ack_window")?,
             host_bound: row.try_get("host_bound")?,
             pending: row::pending(row)?,
-            max_age: row::optional_count(row, "max_age_ms")?
-                .map(|millis| Duration::from_millis(millis.into())),
+            max_age: row::optional_millis(row, "max_age_ms")?,
             lifecycle: row::lifecycle(row)?,
             paused: row.try_get("paused")?,
             removed: row.try_get("removed")?,
             start_from: row::start_from(row)?,
+            poll_floor: row::optional_millis(row, "poll_floor_ms")?,
         })
     }
 

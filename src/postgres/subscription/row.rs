@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lanekeeper_core::subscription::agent::AgentDefinition;
 use lanekeeper_core::subscription::{
-    Acknowledge, EventSchema, Exhaustion, FrameAcknowledge, Limit, MessageStage, OnFull,
-    PendingBound, Start, limit,
+    Acknowledge, DeliveryDefaults, EventSchema, Exhaustion, FrameAcknowledge, Limit, MessageStage,
+    OnFull, PendingBound, Start, limit,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -109,6 +109,24 @@ pub(super) fn pending(row: &Row) -> Result<PendingBound, tokio_postgres::Error> 
         max_pending: optional_count(row, "max_pending")?,
         on_full,
     })
+}
+
+/// The columns `timeout_ms`, `batch` and `poll_floor_ms` of a stream.
+pub(super) fn delivery(row: &Row) -> Result<DeliveryDefaults, tokio_postgres::Error> {
+    Ok(DeliveryDefaults {
+        timeout: optional_millis(row, "timeout_ms")?,
+        batch: optional_count(row, "batch")?,
+        poll_floor: optional_millis(row, "poll_floor_ms")?,
+    })
+}
+
+/// A column of milliseconds.
+pub(super) fn optional_millis(
+    row: &Row,
+    column: &str,
+) -> Result<Option<Duration>, tokio_postgres::Error> {
+    let millis = optional_count(row, column)?;
+    Ok(millis.map(|millis| Duration::from_millis(millis.into())))
 }
 
 /// The column `lifecycle`.

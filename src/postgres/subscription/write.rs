@@ -33,6 +33,7 @@ pub(super) async fn put_stream(
         critical,
         retry,
         pending,
+        delivery,
         acknowledge,
         keep_events,
         terminal,
@@ -58,6 +59,9 @@ pub(super) async fn put_stream(
                 &(!terminal.is_empty()).then_some(terminal),
                 &a2a.as_ref().map(|agent| json!(agent)),
                 &(!judged.is_empty()).then_some(&judged),
+                &delivery.timeout.map(|timeout| int(timeout.as_millis())),
+                &delivery.batch.map(int),
+                &delivery.poll_floor.map(|floor| int(floor.as_millis())),
             ],
         )
         .await

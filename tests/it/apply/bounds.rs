@@ -99,6 +99,47 @@ async fn a_subscription_takes_the_bound_of_its_stream_unless_it_has_its_own() {
 }
 
 #[tokio::test]
+async fn the_streams_that_exist_from_the_start_say_how_their_events_are_delivered() {
+    let db = TestDb::new().await;
+    let mut client = db.connect().await;
+    let of = |stream: &str| {
+        let redis = "adapter = \"redis_stream\"\nurl_env = \"R\"\nkey = \"k\"";
+        format!("[subscription.{stream}]\nstream = \"{stream}\"\n{redis}\n")
+    };
+    let streams = ["hooks", "inbound", "messages", "runs", "documents"];
+    let file: String = streams.map(of).concat();
+    apply(&mut client, &file, false, false).await;
+    let found = |loaded: &[subscription::Subscription], name: &str| {
+        let found = loaded.iter().find(|one| &*one.name == name).unwrap();
+        let number = |key: &str| found.settings.get(key).and_then(serde_json::Value::as_u64);
+        let floor = found.poll_floor.map(|floor| floor.as_millis());
+        (number("timeout_ms"), number("batch"), floor)
+    };
+    let loaded = load(&client).await.unwrap();
+    let all = streams.map(|stream| found(&loaded, stream));
+    let expected = [
+        (Some(30_000), Some(25), Some(1_000)),
+        (Some(300_000), None, None),
+        (None, Some(50), None),
+        (None, Some(100), Some(200)),
+        (None, None, None),
+    ];
+    assert_eq!(all, expected);
+
+    // What the file says from now on, to the database and back.
+    let changed = format!(
+        "[stream.runs]\ntimeout = \"2s\"\nbatch = false\npoll_floor = \"5s\"\n{}",
+        of("runs")
+    );
+    let done = apply(&mut client, &changed, false, false).await;
+    assert_eq!(kinds(&done), [ChangeKind::Changed; 2]);
+    let loaded = load(&client).await.unwrap();
+    assert_eq!(found(&loaded, "runs"), (Some(2_000), None, Some(5_000)));
+    let again = apply(&mut client, &changed, false, false).await;
+    assert_eq!(kinds(&again), [ChangeKind::Unchanged; 2]);
+}
+
+#[tokio::test]
 async fn a_stream_has_the_terminal_types_of_the_file_and_is_bounded_for_as_long() {
     let db = TestDb::new().await;
     let mut client = db.connect().await;

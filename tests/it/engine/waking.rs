@@ -1,5 +1,6 @@
 //! I8 and test 4 of the field's list: workers wake themselves, and notifications are hints.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,6 +148,41 @@ async fn without_notifications_everything_works_at_the_poll_floor() {
     }
     bed.drained().await;
     bed.assert_exact(1, 20);
+    worker.stop().await;
+}
+
+/// The worker's own poll floor is far beyond the test's patience, and the subscription does not change: its stream does.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_worker_scans_as_often_as_a_stream_asks_that_it_delivers() {
+    let bed = Bed::new().await;
+    let settings = WorkerSettings {
+        poll_floor: Duration::from_secs(120),
+        lane_connections: 1,
+        ..WorkerSettings::default()
+    };
+    let worker = bed.worker_with(settings).await;
+    bed.enqueue("s1", "step").await;
+    bed.drained().await;
+    let lanes = "FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'lanekeeper lanes'";
+    let idle = format!(
+        "SELECT count(*) {lanes} AND state_change < clock_timestamp() - interval '1500 ms'"
+    );
+    wait_until(LIMIT, "its intervals have grown", async || {
+        bed.count(&idle).await == 1
+    })
+    .await;
+    let floor = "UPDATE lanekeeper.stream SET poll_floor_ms = 100 WHERE name = 'runs'";
+    bed.client.batch_execute(floor).await.unwrap();
+    let asked = format!("SELECT (extract(epoch FROM max(query_start)) * 1e6)::bigint {lanes}");
+    let mut scans = BTreeSet::new();
+    let until = Instant::now() + Duration::from_secs(5);
+    while scans.len() < 20 {
+        scans.insert(bed.count(&asked).await);
+        let count = scans.len();
+        assert!(Instant::now() < until, "{count} scans in five seconds");
+        tokio::task::yield_now().await;
+    }
     worker.stop().await;
 }
 

@@ -102,14 +102,14 @@ async fn old_day() -> (Bed, TempDir) {
     (bed, tempfile::tempdir().unwrap())
 }
 
-fn to(folder: &TempDir) -> WorkerSettings {
+pub(super) fn to(folder: &TempDir) -> WorkerSettings {
     WorkerSettings {
         archive_dir: Some(folder.path().to_owned()),
         ..WorkerSettings::default()
     }
 }
 
-fn names(folder: &TempDir) -> Vec<String> {
+pub(super) fn names(folder: &TempDir) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -153,7 +153,7 @@ fn waiting_for(table: &str) -> String {
 }
 
 /// Has a worker archive what there is, and stops it.
-async fn archive_by_worker(bed: &Bed, folder: &TempDir) {
+pub(super) async fn archive_by_worker(bed: &Bed, folder: &TempDir) {
     let worker = bed.worker_with(to(folder)).await;
     wait_until(LIMIT, "the day is on record", async || {
         bed.count(ON_RECORD).await == 1
@@ -183,7 +183,7 @@ async fn stays(bed: &Bed) {
     }
 }
 
-async fn goes(bed: &Bed) {
+pub(super) async fn goes(bed: &Bed) {
     // A worker that was here may have dropped it already.
     wait_until(LIMIT, "the day goes", async || {
         turn(bed).await;

@@ -5,5 +5,6 @@ mod days;
 mod member;
 mod records;
 mod rest;
+mod restoring;
 mod rounds;
 mod workers;

@@ -400,6 +400,36 @@ pub const ROWS: &[Row] = &[
         test: "engine::replaying::ends::a_day_stays_while_a_replay_needs_it",
     },
     Row {
+        name: "RestoredDayOfAReplayDropped",
+        invariant: 4,
+        without: "a restored day stays as long as a replay needs it",
+        change: Sql(
+            "drop_restored_days",
+            &[("WHERE r.state IN ('waiting', 'active'))", "WHERE false)")],
+        ),
+        test: "housekeeping::restoring::kept::a_restored_day_goes_after_its_time_unless_a_replay_needs_it",
+    },
+    Row {
+        name: "RestoredEventWithoutDeadLetter",
+        invariant: 4,
+        without: "an exhausted event of a restored day is copied to the dead letters",
+        change: Sql(
+            "dead_letter_restored",
+            &[("WHERE o.kind = 'dead_lettered' AND p_hit[o.ord]", "WHERE false")],
+        ),
+        test: "housekeeping::restoring::replayed::a_restored_event_that_is_refused_becomes_a_dead_letter",
+    },
+    Row {
+        name: "RestoredLanesWait",
+        invariant: 4,
+        without: "a lane that a restored session gets back begins behind what is gone from the log",
+        change: Sql(
+            "restore_lanes",
+            &[("WHERE p.lane_id = a.lane_id AND p.version = 0 AND p.cursor < a.newest", "WHERE false")],
+        ),
+        test: "housekeeping::restoring::replayed::sessions_that_became_dormant_have_their_lanes_again_and_are_replayed",
+    },
+    Row {
         name: "ClosedLaneKeepsItsVersion",
         invariant: 5,
         without: "a holder settles nothing of a lane that was closed under it",

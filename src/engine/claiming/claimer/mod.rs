@@ -152,7 +152,7 @@ async fn hold(
         released: Vec::new(),
         next_claim_id: 1,
         size: ClaimSize::new(),
-        scans: Scans::new(&shared.settings, Kind::Adapters),
+        scans: Scans::new(&shared.claiming.poll_floors, Kind::Adapters),
     };
     let result = session.run().await;
     shared.waking.idle.leave(connection_id);

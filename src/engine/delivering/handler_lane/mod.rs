@@ -133,7 +133,7 @@ async fn hold(
             client,
             next_claim_id: 1,
             claimed_at: Instant::now(),
-            scans: Scans::new(&shared.settings, Kind::Handlers),
+            scans: Scans::new(&shared.claiming.poll_floors, Kind::Handlers),
             projections: Projections::default(),
         })
     };

@@ -16,6 +16,8 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+use super::digest::Digesting;
+
 /// Only the worker's user may read events.
 const MODE: u32 = 0o600;
 const BUFFER: usize = 64 << 10;
@@ -78,6 +80,7 @@ pub(super) enum Piece {
 pub(super) struct Written {
     pub(super) place: PathBuf,
     pub(super) bytes: i64,
+    pub(super) sha256: [u8; 32],
 }
 
 impl Written {
@@ -140,7 +143,7 @@ pub(super) fn write(
     let unfinished = Unfinished::new(folder, &day.to_string())
         .map_err(FileError::on("make a file in", folder))?;
     let failed = || FileError::on("write to", &unfinished.path);
-    let buffered = BufWriter::with_capacity(BUFFER, &unfinished.file);
+    let buffered = BufWriter::with_capacity(BUFFER, Digesting::new(&unfinished.file));
     let mut gzip = GzEncoder::new(buffered, Compression::default());
     loop {
         match pieces.blocking_recv() {
@@ -153,14 +156,19 @@ pub(super) fn write(
         }
     }
     let buffered = gzip.finish().map_err(failed())?;
-    buffered
+    let digesting = buffered
         .into_inner()
         .map_err(|error| failed()(error.into_error()))?;
+    let sha256 = digesting.sha256();
     unfinished.file.sync_all().map_err(failed())?;
     let metadata = unfinished.file.metadata().map_err(failed())?;
     let bytes = i64::try_from(metadata.len()).unwrap_or(i64::MAX);
     let place = unfinished.publish(folder, day)?;
-    Ok(Some(Written { place, bytes }))
+    Ok(Some(Written {
+        place,
+        bytes,
+        sha256,
+    }))
 }
 
 /// A file under a temporary name, removed unless it gets its own name.

@@ -19,7 +19,10 @@
 //! | somebody drops the day meanwhile, not told to archive | a warning; the file has what was read until then |
 //! | the worker is told to stop | nothing is left; a day that was not finished begins anew elsewhere |
 
+mod digest;
 mod file;
+mod read;
+pub mod restore;
 
 use std::path::Path;
 
@@ -100,7 +103,8 @@ async fn archive_days(shared: &Shared, folder: &Path) -> Result<(), ArchiveError
             break;
         };
         let place = written.place.display().to_string();
-        match reader.record(day, events, written.bytes, &place).await {
+        let recording = reader.record(day, events, written.bytes, &written.sha256, &place);
+        match recording.await {
             Ok(Recorded::Done) => {}
             Ok(Recorded::Gone) => return Err(ArchiveError::Dropped { place }),
             Err(error) => {
