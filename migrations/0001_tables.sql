@@ -267,6 +267,10 @@ CREATE TABLE lanekeeper.source_poll (
     alive_at      timestamptz NOT NULL,
     -- Why nothing is taken. NULL: nothing is wrong.
     problem       text,
+    -- Of Discord's gateway: the id and the address of the session behind next_update. NULL: there is none.
+    resume        jsonb,
+    CONSTRAINT resume_is_bounded CHECK (octet_length(resume::text) <= 4000),
+    CONSTRAINT resume_has_an_update CHECK (resume IS NULL OR next_update IS NOT NULL),
     CONSTRAINT one_source_asks_for_a_bot UNIQUE (bot),
     CONSTRAINT moved_iff_update CHECK ((next_update IS NULL) = (moved_at IS NULL)),
     CONSTRAINT problem_is_bounded CHECK (octet_length(problem) <= 2000)

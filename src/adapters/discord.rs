@@ -7,6 +7,7 @@
 //! first answer.
 
 mod answer;
+mod gateway;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,8 @@ use super::chat::{
     shared_settings,
 };
 use super::{Environment, SettingsError, settings};
+
+pub use self::gateway::{Closed, DiscordBot, Frame, Gateway};
 
 pub(super) const KIND: &str = "discord";
 const API_URL: &str = "https://discord.com/api/v10";

@@ -12,6 +12,7 @@ use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::terminal::{NoTerminals, Terminals};
 use thiserror::Error;
 
+use super::attachments::Attachments;
 use super::file_system;
 
 /// The worker's side of an adapter's settings.
@@ -22,6 +23,7 @@ pub struct Environment {
     variables: Arc<Variables>,
     memory: Arc<dyn Memory>,
     terminals: Arc<dyn Terminals>,
+    attachments: Option<Attachments>,
     /// The files that secrets were read from, by all copies.
     marks: Arc<Mutex<Vec<Mark>>>,
 }
@@ -94,6 +96,7 @@ impl Environment {
             variables: Arc::new(Variables::Process),
             memory: Arc::new(ProcessMemory::default()),
             terminals: Arc::new(NoTerminals),
+            attachments: None,
             marks: Arc::default(),
         }
     }
@@ -109,6 +112,7 @@ impl Environment {
             variables: Arc::new(Variables::Given(variables.collect())),
             memory: Arc::new(ProcessMemory::default()),
             terminals: Arc::new(NoTerminals),
+            attachments: None,
             marks: Arc::default(),
         }
     }
@@ -126,6 +130,18 @@ impl Environment {
     pub fn with_terminals(mut self, terminals: Arc<dyn Terminals>) -> Self {
         self.terminals = terminals;
         self
+    }
+
+    /// Has attachments of messages fetched there. Without it none is.
+    #[must_use]
+    pub fn with_attachments(mut self, attachments: Option<Attachments>) -> Self {
+        self.attachments = attachments;
+        self
+    }
+
+    /// Where attachments are kept.
+    pub fn attachments(&self) -> Option<&Attachments> {
+        self.attachments.as_ref()
     }
 
     /// A copy that takes note of the files that it reads.

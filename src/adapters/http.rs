@@ -16,7 +16,7 @@ use lanekeeper_core::network::PrivateTargets;
 use lanekeeper_core::observed::Cause;
 use lanekeeper_core::trace::TraceContext;
 use reqwest::header::{HeaderMap, HeaderValue};
-use reqwest::{Client, RequestBuilder, Response, redirect};
+use reqwest::{Client, ClientBuilder, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
@@ -47,6 +47,15 @@ pub(super) fn refuse_private(url: &Url, private: &PrivateTargets) -> Result<(), 
 
 /// The client for one server.
 pub(super) fn client(url: &Url, private: &PrivateTargets) -> reqwest::Result<Client> {
+    builder(url, private).build()
+}
+
+/// The same, whose requests may become WebSockets.
+pub(super) fn upgrading_client(url: &Url, private: &PrivateTargets) -> reqwest::Result<Client> {
+    builder(url, private).http1_only().build()
+}
+
+fn builder(url: &Url, private: &PrivateTargets) -> ClientBuilder {
     // An error means that the embedding program has chosen a provider already: it is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut client = Client::builder()
@@ -63,7 +72,7 @@ pub(super) fn client(url: &Url, private: &PrivateTargets) -> reqwest::Result<Cli
     if *private != PrivateTargets::All {
         client = client.dns_resolver(FilteringResolver::new(private.clone()));
     }
-    client.build()
+    client
 }
 
 /// The innermost errors say what happened; the outermost only that a request failed.

@@ -8,6 +8,7 @@
 
 mod a2a;
 mod agent;
+mod attachments;
 mod chat;
 pub mod descriptors;
 mod discord;
@@ -16,6 +17,7 @@ mod environment;
 mod excerpt;
 mod exec;
 pub mod fake;
+mod fetch_error;
 mod file_system;
 mod http;
 pub mod projection;
@@ -38,9 +40,12 @@ mod webhook;
 use lanekeeper_core::envelope;
 
 pub use a2a::PushKey;
+pub use attachments::Attachments;
 pub use chat::PlatformRate;
+pub use discord::{Closed, DiscordBot, Frame, Gateway};
 pub use environment::{Environment, SecretError};
 pub use exec::Exec;
+pub use fetch_error::FetchError;
 pub use registry::{
     KINDS, NAMES, acknowledges, awaits_completion, check, is_of_host, platform_rates,
     shows_progress,

@@ -17,7 +17,7 @@ pub(crate) mod projection;
 mod registry;
 
 use lanekeeper_adapters as adapter;
-use lanekeeper_adapters::Environment;
+use lanekeeper_adapters::{Attachments, Environment};
 use lanekeeper_config::{Config, RetentionConfig, WorkerConfig};
 use lanekeeper_core::memory::Memory;
 use lanekeeper_core::subscription::built_in;
@@ -43,7 +43,6 @@ use lanekeeper_producer::spool::{self, DrainLimits, DrainReport, Spool};
 use lanekeeper_streams::hooks::SPOOLED;
 use lanekeeper_streams::hooks::registry::SessionRegistry;
 use lanekeeper_streams::inbound::{self, Polling};
-use lanekeeper_telemetry::sources::SourceUpdates;
 use lanekeeper_telemetry::{Telemetry, Tracing, names, serving as instruments};
 
 use super::Failure;
@@ -145,6 +144,12 @@ async fn drain_once(
     Ok(spool::drain(&producer, spool, limits).await?)
 }
 
+/// Where the worker keeps what people send with their messages.
+fn attachments(config: &WorkerConfig) -> Option<Attachments> {
+    let dir = config.attachments_dir.clone()?;
+    Some(Attachments::new(dir, config.attachments_bytes))
+}
+
 /// A worker and its HTTP listener.
 pub struct Serving {
     pub address: SocketAddr,
@@ -174,7 +179,8 @@ impl Serving {
         let spooled_to = database.clone();
         let database_of_requests = database.with(http::events::bound_waits);
         let sent_messages = Arc::new(SentMessages::default());
-        let environment = Environment::of_process(config.worker.allow_private_targets.clone());
+        let environment = Environment::of_process(config.worker.allow_private_targets.clone())
+            .with_attachments(attachments(&config.worker));
         let terminal_inputs = Arc::new(TerminalInputs::default());
         let adapters = Adapters {
             environment: environment
@@ -251,7 +257,7 @@ impl Serving {
             pool: pool.clone(),
             environment: environment_of_sources,
             worker_id: worker.worker_id(),
-            updates: SourceUpdates::new(&opentelemetry::global::meter(names::SCOPE)),
+            updates: serving.updates().clone(),
         };
         let polling = tokio::spawn(inbound::run(polling, ended.child_token()));
         let api = Api::new(
@@ -400,6 +406,8 @@ pub(super) fn settings(config: &Config) -> WorkerSettings {
         breaker_open_ms,
         // Read elsewhere in this file. Without `..`, a setting that nobody reads does not compile.
         allow_private_targets: _,
+        attachments_dir: _,
+        attachments_bytes: _,
         registry: _,
     } = config.worker;
     let RetentionConfig {

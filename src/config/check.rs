@@ -134,6 +134,15 @@ impl Check<'_> {
                 "must be a folder; leave it away where nothing is to be archived",
             );
         }
+        if let Some(folder) = &worker.attachments_dir
+            && !folder.is_absolute()
+        {
+            self.refuse(
+                "worker.attachments_dir",
+                folder.display().to_string(),
+                "must be a folder's absolute path: agents get the paths of the files",
+            );
+        }
         match database.url.as_ref().map(postgres_url) {
             Some(Err(error)) => self.refuse(
                 "database.url",
@@ -272,6 +281,18 @@ mod tests {
         assert!(found[0].contains("must be a folder"), "{found:?}");
         assert_eq!(
             refused(|config| config.retention.archive_dir = Some("a".into())).len(),
+            0
+        );
+    }
+
+    #[test]
+    fn attachments_at_a_relative_path_are_refused() {
+        for folder in ["", "files"] {
+            let found = refused(|config| config.worker.attachments_dir = Some(folder.into()));
+            assert!(found[0].contains("absolute path"), "{found:?}");
+        }
+        assert_eq!(
+            refused(|config| config.worker.attachments_dir = Some("/srv/files".into())).len(),
             0
         );
     }

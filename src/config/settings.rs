@@ -78,6 +78,11 @@ section! {
         /// Whether deliveries may go to private, loopback and link-local addresses: all of them, none, or those of a list
         /// of networks, such as `10.20.0.0/16,fd12::/16`.
         allow_private_targets: PrivateTargets = PrivateTargets::None,
+        /// The folder, by its absolute path, that attachments of messages are fetched to, for sources that want it; unset:
+        /// none is fetched.
+        attachments_dir: Option<PathBuf> = None,
+        /// Bytes of the attachments of one source. The oldest give way to new ones, but none of the last day.
+        attachments_bytes: u64 = 1 << 30,
         /// Workers that may die while they deliver an event before it is exhausted.
         max_crashes: u32 = 3,
         /// Sessions that a destination must fail in a row before its circuit opens; 0: never.

@@ -1,5 +1,5 @@
 //! What all parts speak of: events, deliveries and verdicts, rates, the subscription model. No I/O, but for
-//! reading a small file safely.
+//! reading a small file safely and judging a folder.
 
 pub mod a2a;
 pub mod a2a_part;
@@ -15,6 +15,7 @@ pub mod frame;
 pub mod memory;
 pub mod network;
 pub mod observed;
+pub mod own_folder;
 pub mod redact;
 mod section;
 pub mod source;

@@ -1,9 +1,12 @@
-//! A source: a platform whose signed requests, or whose answers to a worker that asks, become messages to agents. What
+//! A source: a platform whose requests, or whose answers to a worker that asks, become messages to agents. What
 //! `[source.NAME]` of the file for `apply` says of it, and the templates that make a message of a request.
 
+pub mod chat;
 mod command;
+pub mod discord;
 mod filter;
 mod polled;
+pub mod telegram;
 mod template;
 
 use std::collections::BTreeMap;
@@ -12,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use command::{Action, Commands};
 pub use filter::Filter;
-pub use polled::{Platform, PolledSource};
+pub use polled::{ChatSource, MAX_FILE_BYTES, Platform, PolledSource, WebhookSource};
 pub use template::{Missing, Request, Template};
 
 /// The longest body of a request, unless the file says otherwise.
@@ -76,6 +79,8 @@ impl Signature {
 pub enum Definition {
     /// A worker asks its platform.
     Polled(PolledSource),
+    /// Its platform sends a bot's updates.
+    Webhook(WebhookSource),
     /// Its platform sends requests.
     Signed(SourceDefinition),
 }
@@ -84,7 +89,11 @@ impl Definition {
     /// What it speaks: its platform, or how its requests are signed.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Polled(polled) => polled.poll.as_str(),
+            Self::Polled(polled) => match polled.poll {
+                Platform::Telegram => "telegram",
+                Platform::Discord => "discord gateway",
+            },
+            Self::Webhook(_) => "telegram webhook",
             Self::Signed(signed) => signed.signature.as_str(),
         }
     }
@@ -93,6 +102,7 @@ impl Definition {
     pub fn secret_env(&self) -> &str {
         match self {
             Self::Polled(polled) => &polled.token_env,
+            Self::Webhook(webhook) => &webhook.secret_env,
             Self::Signed(signed) => &signed.secret_env,
         }
     }
@@ -100,7 +110,8 @@ impl Definition {
     /// The template of its sessions.
     pub fn session(&self) -> &str {
         match self {
-            Self::Polled(polled) => &polled.session,
+            Self::Polled(polled) => &polled.chat.session,
+            Self::Webhook(webhook) => &webhook.chat.session,
             Self::Signed(signed) => &signed.session,
         }
     }

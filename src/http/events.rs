@@ -20,6 +20,7 @@ use lanekeeper_postgres::token::Scope;
 use lanekeeper_postgres::{Database, StoreError};
 use lanekeeper_telemetry::Tracing;
 use lanekeeper_telemetry::serving::Serving;
+use lanekeeper_telemetry::sources::Became;
 use lanekeeper_telemetry::span::{AppendSpan, is_well_formed};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -162,6 +163,11 @@ impl Desk {
     /// Counts a request of a source that became no message.
     pub(crate) fn ignored(&self, source: &str) {
         self.serving.ignored(source);
+    }
+
+    /// Counts an update of a chat.
+    pub(crate) fn updated(&self, source: &str, became: Became) {
+        self.serving.updates().count(source, became);
     }
 
     /// The body of a request that is no append.

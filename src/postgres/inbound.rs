@@ -16,6 +16,7 @@
 //! ```
 
 use lanekeeper_core::source::Action;
+use lanekeeper_core::source::chat::Message;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -89,6 +90,42 @@ impl<'a> NewInbound<'a> {
             headers: None,
             producer: None,
         }
+    }
+}
+
+impl<'a> NewInbound<'a> {
+    /// What a person wrote in a chat of this source. `payload`: [`Message::payload`].
+    pub fn of_chat(
+        message: &'a Message,
+        session: &'a str,
+        source: &'a str,
+        producer: &'a str,
+        payload: &'a str,
+    ) -> Self {
+        Self {
+            message_type: message.kind,
+            payload: Some(payload),
+            actor_id: message.actor_id.as_deref(),
+            actor_name: message.actor_name.as_deref(),
+            source_message_id: Some(&message.id),
+            source_channel_id: Some(&message.channel_id),
+            producer: Some(producer),
+            ..Self::text(session, source, &message.content)
+        }
+    }
+}
+
+/// What the author of a message is told that Postgres refuses for good.
+pub fn passed(refused: &AppendError) -> &'static str {
+    match refused {
+        AppendError::QueueFull(_) => {
+            "This message was not taken: too many messages wait already. Send it again later."
+        }
+        AppendError::SessionClosed(_) => "This message was not taken: its session is closed.",
+        AppendError::Schema(_) => {
+            "This message was not taken: it is not of the form that its agent takes."
+        }
+        _ => "This message was not taken: it is too long, or has something that cannot be stored.",
     }
 }
 

@@ -53,6 +53,15 @@ pub enum Bot {
     Lost,
 }
 
+/// How a session of Discord's gateway is resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumption {
+    pub session_id: String,
+    pub address: String,
+    /// Of the last dispatch that is not wanted again.
+    pub seq: i64,
+}
+
 /// Who asks for a source, and how that goes.
 #[derive(Clone, Debug, Serialize)]
 pub struct PollStatus {
@@ -221,6 +230,44 @@ pub async fn alive(
         next_update: row.get("next_update"),
         is_fresh: row.get("is_fresh"),
     }))
+}
+
+/// How the session that a source has at Discord's gateway is resumed. `None`: it has none, or the source has another holder.
+///
+/// # Errors
+/// It is not known.
+pub async fn resumption(client: &Client, source_id: i32) -> Result<Option<Resumption>, StoreError> {
+    let row = client
+        .query_opt(include_str!("sql/source_resumption.sql"), &[&source_id])
+        .await
+        .map_err(StoreError::on("reading the session of a source"))?;
+    Ok(row.map(|row| Resumption {
+        session_id: row.get("session_id"),
+        address: row.get("address"),
+        seq: row.get("seq"),
+    }))
+}
+
+/// Keeps how it is resumed; `None`: it is not. `false`: the source is gone, or has another holder.
+///
+/// # Errors
+/// It is not known whether it was kept.
+pub async fn keep(
+    client: &Client,
+    source_id: i32,
+    resumption: Option<&Resumption>,
+) -> Result<bool, StoreError> {
+    let session_id = resumption.map(|it| it.session_id.as_str());
+    let address = resumption.map(|it| it.address.as_str());
+    let seq = resumption.map(|it| it.seq);
+    let kept = client
+        .execute(
+            include_str!("sql/source_keep.sql"),
+            &[&source_id, &session_id, &address, &seq],
+        )
+        .await
+        .map_err(StoreError::on("keeping the session of a source"))?;
+    Ok(kept == 1)
 }
 
 /// Moves how far a source is, in the transaction that enqueues what was before. `false`: another holder has moved it, and

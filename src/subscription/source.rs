@@ -34,9 +34,12 @@ pub(super) fn read(name: &str, section: &mut Section<'_>) -> Option<SourceSectio
             "a source's name starts with a-z and goes on with a-z, 0-9, _ . -, at most 63",
         );
     }
-    let definition = match section.has("poll") {
-        true => Definition::Polled(polled::read(section)?),
-        false => Definition::Signed(signed(section)?),
+    let definition = if section.has("poll") {
+        Definition::Polled(polled::polled(section)?)
+    } else if section.has("webhook") {
+        Definition::Webhook(polled::webhook(section)?)
+    } else {
+        Definition::Signed(signed(section)?)
     };
     Some(SourceSection {
         name: name.to_owned(),
@@ -84,7 +87,7 @@ fn signed(section: &mut Section<'_>) -> Option<SourceDefinition> {
     for entry in section.rest() {
         match entry.name {
             "secret" | "token" => section.refuse(entry.offset, entry.name, SECRET_REFUSED),
-            _ => section.refuse_unknown(entry.offset, entry.name, &["poll"]),
+            _ => section.refuse_unknown(entry.offset, entry.name, &["poll", "webhook"]),
         }
     }
     let default = || TOLERANCE.to_owned();

@@ -196,7 +196,7 @@ instruments! {
     HTTP_CONNECTIONS = "lanekeeper.http.connections", "{connection}",
         "Clients' connections, by state: waiting for a request, busy with one";
     SOURCE_UPDATES = "lanekeeper.source.updates", "{update}",
-        "What this worker fetched from the platforms of sources, by source and outcome: enqueued, duplicate, interrupted, status, not_allowed, unsupported, refused";
+        "What this worker fetched from the platforms of sources, or was sent by their webhooks, by source and outcome: enqueued, duplicate, interrupted, status, not_allowed, unsupported, refused";
     LIVE_FOLLOWERS = "lanekeeper.live.followers", "{client}",
         "Clients that follow sessions live";
     LIVE_LAG = "lanekeeper.live.lag", "s",

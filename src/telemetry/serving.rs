@@ -8,6 +8,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 use super::instruments::{counter, seconds};
 use super::names::{self, key};
+use super::sources::SourceUpdates;
 
 /// What the conventions call a method that is none of those below.
 const OTHER_METHOD: &str = "_OTHER";
@@ -24,6 +25,7 @@ pub struct Serving {
     refused: Counter<u64>,
     ignored: Counter<u64>,
     closed: Counter<u64>,
+    updates: SourceUpdates,
 }
 
 /// Why a connection was not taken, or closed before its client wished.
@@ -51,6 +53,7 @@ impl Serving {
             refused: counter(meter, names::HTTP_REFUSED),
             ignored: counter(meter, names::SOURCE_IGNORED),
             closed: counter(meter, names::HTTP_CLOSED),
+            updates: SourceUpdates::new(meter),
         }
     }
 
@@ -88,6 +91,11 @@ impl Serving {
     pub fn ignored(&self, source: &str) {
         let source = KeyValue::new(key::SOURCE, source.to_owned());
         self.ignored.add(1, &[source]);
+    }
+
+    /// Updates of chats.
+    pub fn updates(&self) -> &SourceUpdates {
+        &self.updates
     }
 
     pub fn closed(&self, why: Closed) {

@@ -1,4 +1,4 @@
-//! What is counted of the sources that a worker asks.
+//! What is counted of the updates of chats.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Meter};
@@ -38,8 +38,8 @@ impl Became {
     }
 }
 
-/// The updates of all sources that this worker asks.
-#[derive(Debug)]
+/// The updates of all sources that this worker asks, or is sent updates of.
+#[derive(Clone, Debug)]
 pub struct SourceUpdates(Counter<u64>);
 
 impl SourceUpdates {

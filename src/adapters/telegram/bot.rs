@@ -6,19 +6,25 @@ use std::time::Duration;
 
 use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
+use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use super::API_URL;
+use crate::attachments::FileServer;
 use crate::chat::{pause, secure};
+use crate::fetch_error::FetchError;
 use crate::{Environment, excerpt, http};
 
 /// A hundred updates of the longest messages, each of which answers another, take less.
 const LONGEST_ANSWER: usize = 16 << 20;
+/// For where a file is.
+const LONGEST_QUESTION: Duration = Duration::from_secs(10);
 const QUOTED_CHARS: usize = 300;
 const NAME: &str = "telegram";
+const PLATFORM: &str = "Telegram";
 
 /// A bot, by its token.
 pub struct TelegramBot {
@@ -33,10 +39,11 @@ pub enum BotError {
     /// Another program asks for the bot's updates, or has set a webhook.
     #[error("{0}")]
     Conflict(String),
-    #[error("Telegram does not know the bot: its token is wrong or was revoked")]
-    Unauthorized,
-    #[error("Telegram wants no call for {} s", .0.as_secs())]
-    TooFast(Duration),
+    /// By the platform of this name, as both others that have it.
+    #[error("{0} does not know the bot: its token is wrong or was revoked")]
+    Unauthorized(&'static str),
+    #[error("{0} wants no call for {seconds} s", seconds = .1.as_secs())]
+    TooFast(&'static str, Duration),
     /// It answered, and what it said is cut off, too long, or no answer of the Bot API.
     #[error("{0}")]
     Unreadable(String),
@@ -143,11 +150,11 @@ impl TelegramBot {
         let said = self.clean(answer["description"].as_str().unwrap_or_default());
         let told = format!("{NAME} answered {status}: {said}");
         Err(match status {
-            401 | 404 => BotError::Unauthorized,
+            401 | 404 => BotError::Unauthorized(PLATFORM),
             409 => BotError::Conflict(told),
             429 => {
                 let seconds = answer["parameters"]["retry_after"].as_f64();
-                BotError::TooFast(pause(seconds.unwrap_or(5.0)))
+                BotError::TooFast(PLATFORM, pause(seconds.unwrap_or(5.0)))
             }
             200..=299 => BotError::Unreadable(format!(
                 "what {} answered is cut off, too long, or no answer of the Bot API",
@@ -164,10 +171,89 @@ impl TelegramBot {
     }
 }
 
+impl FileServer for TelegramBot {
+    /// From the server of the API alone, without redirects.
+    async fn download(
+        &self,
+        file_id: &str,
+        most: u32,
+        into: &mut tokio::fs::File,
+    ) -> Result<(), FetchError> {
+        let too_large = || FetchError::TooLarge { most };
+        let question = json!({"file_id": file_id});
+        let asking = self.call("getFile", &question, LONGEST_QUESTION);
+        let file = asking.await.map_err(|error| match error {
+            BotError::Away(_) | BotError::Unreadable(_) | BotError::TooFast(..) => {
+                FetchError::Away(error.to_string())
+            }
+            _ => FetchError::Refused(error.to_string()),
+        })?;
+        let size = file["file_size"].as_u64();
+        if size.is_some_and(|size| size > u64::from(most)) {
+            return Err(too_large());
+        }
+        let path = file["file_path"].as_str().unwrap_or_default();
+        let parts: Vec<&str> = path.split('/').collect();
+        // What a server of one's own in local mode names is a path of its host.
+        if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
+            return Err(FetchError::Refused(
+                "the Bot API server names no path to download: run it without --local".to_owned(),
+            ));
+        }
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            let token = format!("bot{}", self.token);
+            segments
+                .pop_if_empty()
+                .extend(["file", &token])
+                .extend(parts);
+        }
+        let away = |error: reqwest::Error| {
+            let causes = http::causes(&error.without_url());
+            FetchError::Away(self.clean(&format!(
+                "no file from {}: {causes}",
+                http::origin(&self.base)
+            )))
+        };
+        let mut response = self.client.get(url).send().await.map_err(away)?;
+        let status = response.status().as_u16();
+        match status {
+            200 => {}
+            408 | 429 | 500.. => {
+                return Err(FetchError::Away(format!(
+                    "{NAME} answered {status} for the file"
+                )));
+            }
+            _ => {
+                return Err(FetchError::Refused(format!(
+                    "{NAME} answered {status} for the file"
+                )));
+            }
+        }
+        if response
+            .content_length()
+            .is_some_and(|size| size > u64::from(most))
+        {
+            return Err(too_large());
+        }
+        let mut written = 0;
+        while let Some(chunk) = response.chunk().await.map_err(away)? {
+            written += chunk.len() as u64;
+            if written > u64::from(most) {
+                return Err(too_large());
+            }
+            into.write_all(&chunk).await?;
+        }
+        into.flush().await?;
+        match size.is_some_and(|size| written < size) {
+            true => Err(FetchError::Away("the file was cut off".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn bot(url: &str) -> Result<TelegramBot, String> {
@@ -185,10 +271,10 @@ mod tests {
             panic!("a conflict")
         };
         assert_eq!(told, "telegram answered 409: Conflict at /bot…/getUpdates");
-        assert_eq!(refused(401, Value::Null), BotError::Unauthorized);
+        assert_eq!(refused(401, Value::Null), BotError::Unauthorized(PLATFORM));
         let pause = json!({"parameters": {"retry_after": 7}});
         let seven = Duration::from_secs(7);
-        assert_eq!(refused(429, pause), BotError::TooFast(seven));
+        assert_eq!(refused(429, pause), BotError::TooFast(PLATFORM, seven));
         assert!(matches!(refused(502, said), BotError::Away(_)));
         assert!(matches!(refused(400, Value::Null), BotError::Refused(_)));
         let cut = bot.judge(200, None).unwrap_err();

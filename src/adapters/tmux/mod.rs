@@ -150,18 +150,25 @@ struct Message {
     payload: Option<Value>,
 }
 
-/// What is typed: the text; of a recording or a file its place, and what was written with it.
+/// What is typed: the text; of a recording or a file its place, or why it has none, and what was written with it.
 fn typed(event_type: &str, payload: &str) -> Result<String, String> {
     let message: Message = serde_json::from_str(payload)
         .map_err(|error| format!("the event is no inbound message: {error}"))?;
     let mut lines = Vec::new();
     if matches!(event_type, "voice" | "file") {
-        let place = |key| message.payload.as_ref()?.get(key)?.as_str();
-        let place = place("path").or_else(|| place("url"));
+        let told = |key| message.payload.as_ref()?.get(key)?.as_str();
+        let place = told("path").or_else(|| told("url")).map(str::to_owned);
+        // The agent is to know that there was something.
+        let place = place.or_else(|| {
+            let reason = told("attachment_error")?;
+            Some(format!(
+                "(a {event_type} was sent, and not fetched: {reason})"
+            ))
+        });
         let place = place.ok_or_else(|| {
             format!("a {event_type} message needs `path` or `url` in its payload")
         })?;
-        lines.push(text::plain(place));
+        lines.push(text::plain(&place));
     }
     lines.push(text::plain(&message.content));
     lines.retain(|line| !line.trim().is_empty());
@@ -375,6 +382,12 @@ mod tests {
         assert_eq!(
             typed("voice", &voice.to_string()),
             Ok("https://example.com/1.ogg".to_owned())
+        );
+        let lost =
+            json!({"content": "look", "payload": {"attachment_error": "it is\u{1b}[2J too large"}});
+        assert_eq!(
+            typed("file", &lost.to_string()),
+            Ok("(a file was sent, and not fetched: it is too large)\nlook".to_owned())
         );
         for (kind, payload) in [
             ("file", json!({"content": "x", "payload": {}})),

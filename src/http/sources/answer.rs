@@ -8,7 +8,7 @@ use lanekeeper_core::source::{Signature, SourceDefinition};
 use lanekeeper_postgres::append::Enqueued;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::events::json as with_json;
 use super::super::problem::Problem;
@@ -46,6 +46,12 @@ pub(super) enum Told {
         r#type: u8,
         #[serde(skip_serializing_if = "Option::is_none")]
         data: Option<Value>,
+    },
+    /// Telegram: a method of the Bot API that it carries out.
+    Call {
+        method: &'static str,
+        #[serde(flatten)]
+        parameters: Map<String, Value>,
     },
 }
 
@@ -96,6 +102,15 @@ impl Told {
         }
     }
 
+    /// Has Telegram carry out a method.
+    pub(super) fn call((method, parameters): (&'static str, Value)) -> Self {
+        let parameters = match parameters {
+            Value::Object(parameters) => parameters,
+            _ => Map::new(),
+        };
+        Self::Call { method, parameters }
+    }
+
     pub(super) fn response(&self) -> Response {
         with(StatusCode::OK, self)
     }
@@ -124,6 +139,11 @@ pub(super) fn enqueued(
     if let Some(told) = reply.and_then(|reply| Told::message(reply, reader)) {
         return told.response();
     }
+    committed(enqueued)
+}
+
+/// The same, where nobody reads it.
+pub(super) fn committed(enqueued: &Enqueued) -> Response {
     let status = match enqueued.duplicate {
         false => StatusCode::CREATED,
         true => StatusCode::OK,
@@ -140,11 +160,11 @@ pub(super) fn ignored(reader: Reader, reason: String) -> Response {
 }
 
 /// Nothing was enqueued, or it is not known whether.
-pub(super) fn refused(signature: Signature, problem: Problem) -> Response {
+pub(super) fn refused(signature: Option<Signature>, problem: Problem) -> Response {
     let of = problem.problem_type();
     let mut response = problem.into_response();
     let is_final = of.status.is_client_error() && of.status != StatusCode::TOO_MANY_REQUESTS;
-    if signature == Signature::Slack && is_final {
+    if signature == Some(Signature::Slack) && is_final {
         let headers = response.headers_mut();
         headers.insert(NO_RETRY, HeaderValue::from_static("1"));
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use lanekeeper_adapters::Environment;
-use lanekeeper_core::source::{Definition, Filter, SourceDefinition, Template};
+use lanekeeper_core::source::{
+    Definition, Filter, MAX_BYTES, Signature, SourceDefinition, Template, WebhookSource,
+};
 use lanekeeper_postgres::source;
 
 use super::signature::Key;
@@ -26,10 +28,43 @@ pub(super) struct Sources {
 /// A source that requests can be received for.
 pub(super) struct Loaded {
     pub(super) id: i32,
+    pub(super) key: Key,
+    pub(super) read_by: ReadBy,
+}
+
+/// What makes messages of its requests.
+pub(super) enum ReadBy {
+    Templates(Box<Signed>),
+    Telegram(Box<Telegram>),
+}
+
+pub(super) struct Signed {
     pub(super) definition: SourceDefinition,
     pub(super) templates: Templates,
     pub(super) only: Filter,
-    pub(super) key: Key,
+}
+
+pub(super) struct Telegram {
+    pub(super) definition: WebhookSource,
+    pub(super) session: Template,
+}
+
+impl Loaded {
+    /// The longest body.
+    pub(super) fn most_bytes(&self) -> u32 {
+        match &self.read_by {
+            ReadBy::Templates(signed) => signed.definition.max_bytes,
+            ReadBy::Telegram(_) => MAX_BYTES,
+        }
+    }
+
+    /// `None`: nothing is signed.
+    pub(super) fn signature(&self) -> Option<Signature> {
+        match &self.read_by {
+            ReadBy::Templates(signed) => Some(signed.definition.signature),
+            ReadBy::Telegram(_) => None,
+        }
+    }
 }
 
 pub(super) struct Templates {
@@ -47,6 +82,10 @@ impl Sources {
         Self { environment, read }
     }
 
+    pub(super) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     pub(super) async fn find(&self, pool: &Pool, name: &str) -> Result<Arc<Loaded>, Problem> {
         let (pool, environment) = (pool.clone(), self.environment.clone());
         let by_name = self
@@ -57,7 +96,7 @@ impl Sources {
             Some(Ok(source)) => Ok(Arc::clone(source)),
             Some(Err(_)) => Err(Problem::later(
                 problem_type::UNAVAILABLE,
-                "this worker has no usable secret for the source; its log says why: nothing was enqueued",
+                "this worker has no usable secret, or no folder for attachments, for the source; its log says why: nothing was enqueued",
                 30,
             )),
             None => {
@@ -79,11 +118,12 @@ async fn load(
     let building = tokio::task::spawn_blocking(move || {
         // A source that workers ask takes no requests.
         let built = sources.into_iter().filter_map(|source| {
-            let Definition::Signed(definition) = source.definition else {
-                return None;
+            let built = match source.definition {
+                Definition::Polled(_) => return None,
+                Definition::Webhook(definition) => telegram(source.id, definition, &environment),
+                Definition::Signed(definition) => signed(source.id, definition, &environment),
             };
-            let built = build(source.id, definition, &environment).map(Arc::new);
-            Some((source.name, built))
+            Some((source.name, built.map(Arc::new)))
         });
         built.collect::<ByName<Loaded>>()
     });
@@ -98,17 +138,53 @@ async fn load(
     Ok(built)
 }
 
-fn build(
+fn telegram(
+    id: i32,
+    definition: WebhookSource,
+    environment: &Environment,
+) -> Result<Loaded, String> {
+    let variable = &definition.secret_env;
+    let secret = secret(variable, environment)?;
+    let key = Key::of_telegram(&secret).map_err(|reason| unusable(variable, &reason))?;
+    if definition.chat.max_file_bytes.is_some() {
+        if environment.attachments().is_none() {
+            return Err(
+                "this worker has no folder for attachments: set worker.attachments_dir".into(),
+            );
+        }
+        // Not when somebody sends a file.
+        if let Some(variable) = &definition.token_env {
+            self::secret(variable, environment)?;
+        }
+    }
+    let session = definition.webhook.template(&definition.chat.session)?;
+    Ok(Loaded {
+        id,
+        key,
+        read_by: ReadBy::Telegram(Box::new(Telegram {
+            definition,
+            session,
+        })),
+    })
+}
+
+fn secret(variable: &str, environment: &Environment) -> Result<String, String> {
+    let secret = environment.secret(variable);
+    secret.map_err(|error| error.to_string())
+}
+
+fn unusable(variable: &str, reason: &str) -> String {
+    format!("what {variable} holds is no usable secret: {reason}")
+}
+
+fn signed(
     id: i32,
     definition: SourceDefinition,
     environment: &Environment,
 ) -> Result<Loaded, String> {
     let variable = &definition.secret_env;
-    let secret = environment
-        .secret(variable)
-        .map_err(|error| error.to_string())?;
-    let key = Key::new(&definition, &secret)
-        .map_err(|reason| format!("what {variable} holds is no usable secret: {reason}"))?;
+    let secret = secret(variable, environment)?;
+    let key = Key::new(&definition, &secret).map_err(|reason| unusable(variable, &reason))?;
     let SourceDefinition {
         session,
         content,
@@ -132,11 +208,14 @@ fn build(
         actor_id: optional(actor_id)?,
         actor_name: optional(actor_name)?,
     };
+    let only = Filter::parse(only)?;
     Ok(Loaded {
         id,
-        only: Filter::parse(only)?,
-        templates,
         key,
-        definition,
+        read_by: ReadBy::Templates(Box::new(Signed {
+            definition,
+            templates,
+            only,
+        })),
     })
 }

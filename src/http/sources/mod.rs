@@ -1,4 +1,4 @@
-//! `/v1/sources/{name}`: signed requests of platforms, which become messages to agents (E2, E7).
+//! `/v1/sources/{name}`: signed requests of platforms, which become messages to agents (E2, E7), and Telegram's updates.
 //!
 //! The signature takes the place of an access token, so everybody may send a request here. Until its signature is
 //! verified, a request costs one HMAC and its body, which counts against the strangers' share. It is answered after its
@@ -10,6 +10,7 @@ mod answer;
 mod content;
 mod loaded;
 mod signature;
+mod telegram;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,11 +25,12 @@ use lanekeeper_core::source::{Action, Missing, Template};
 use lanekeeper_postgres::append::{AppendError, Enqueued};
 use lanekeeper_postgres::inbound::{self, NewInbound};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use self::answer::{Ignored, Told};
 use self::content::{Content, Kind, value_of};
-use self::loaded::{Loaded, Sources};
+use self::loaded::{ReadBy, Signed, Sources};
 use self::signature::Refused;
 use super::body::joined;
 use super::events::{Desk, HeldBody, trace_of};
@@ -39,18 +41,27 @@ use super::request_limits::{Payer, Stranger};
 use super::routes::{Routes, Shared};
 
 const PATH: &str = "/v1/sources/{name}";
+/// Attachments at a time.
+const MOST_FETCHED: usize = 4;
 
 /// What requests are received with.
 pub struct Receiving {
     desk: Arc<Desk>,
     sources: Sources,
+    /// Places for attachments that are fetched.
+    fetching: Semaphore,
 }
 
 impl Receiving {
     /// Secrets are looked up in `environment`.
     pub fn new(desk: Arc<Desk>, environment: Environment) -> Self {
         let sources = Sources::new(environment);
-        Self { desk, sources }
+        let fetching = Semaphore::new(MOST_FETCHED);
+        Self {
+            desk,
+            sources,
+            fetching,
+        }
     }
 }
 
@@ -66,7 +77,7 @@ where
                  request that comes again is not appended again. What the source's `only` leaves out, and what no person \
                  wrote, is answered with 200 and not enqueued.",
             )
-            .proof("Needs no access token, but the signature of the source's platform.")
+            .proof("Needs no access token, but the signature of the source's platform; of Telegram its secret token.")
             .header("webhook-id", "Standard Webhooks: the request's name, which its signature covers.")
             .header("webhook-timestamp", "Standard Webhooks: when it was signed.")
             .header("webhook-signature", "Standard Webhooks: the signature.")
@@ -75,6 +86,7 @@ where
             .header("x-slack-request-timestamp", "Slack: when it was signed.")
             .header("x-signature-ed25519", "Discord: the signature.")
             .header("x-signature-timestamp", "Discord: when it was signed.")
+            .header("x-telegram-bot-api-secret-token", "Telegram: the source's secret.")
             .header("traceparent", "W3C Trace Context.")
             .header("tracestate", "Beside `traceparent`.")
             .body::<Value>()
@@ -98,7 +110,7 @@ async fn receive(
     let Path(name) = path.map_err(|rejection| Problem::unreadable(&rejection))?;
     let desk = &receiving.desk;
     let source = receiving.sources.find(&desk.pool, &name).await?;
-    let most = source.definition.max_bytes as usize;
+    let most = source.most_bytes() as usize;
     let body = desk.body_of_stranger(Stranger::Source(source.id), most, body);
     let HeldBody { bytes, mut room } = body.await.map_err(|problem| {
         match problem.problem_type() == problem_type::PAYLOAD_TOO_LARGE {
@@ -111,42 +123,73 @@ async fn receive(
     let verified = source.key.verify(&headers, &bytes, now);
     let signed_id = verified.map_err(|refused| of_signature(&name, refused))?;
     room.prove(Payer::Source(source.id))?;
-    let signature = source.definition.signature;
+    let signature = source.signature();
     let trace = trace_of(&headers).and_then(|trace| joined(&trace, None));
     let place = desk.request()?;
     let receiving = Arc::clone(&receiving);
     // In a task of its own: a client that leaves must not leave its statement behind, waiting at the server.
     let answering = tokio::spawn(async move {
         let _held = (room, place);
-        let definition = &source.definition;
-        let content = Content::read(definition.signature, &bytes)?;
-        let reader = match content.kind(definition.signature, &source.only, &headers)? {
-            Kind::Message(reader) => reader,
-            Kind::Question(told) => return Ok(told.response()),
-            Kind::Ignored(reader, reason) => {
-                receiving.desk.ignored(&name);
-                return Ok(answer::ignored(reader, reason));
+        match &source.read_by {
+            ReadBy::Templates(signed) => {
+                let request = Verified {
+                    came_at,
+                    headers: &headers,
+                    body: &bytes,
+                    signed_id,
+                    trace: trace.as_deref(),
+                };
+                take(&receiving, &name, signed, request).await
             }
-        };
-        let parts = Parts::read(&source, &headers, &content, signed_id)?;
-        let producer = format!("source {name}");
-        let message = NewInbound {
-            payload: content.payload(),
-            actor_id: parts.actor_id.as_deref(),
-            actor_name: parts.actor_name.as_deref(),
-            source_message_id: Some(&parts.message_id),
-            source_channel_id: parts.channel_id.as_deref(),
-            headers: trace.as_deref(),
-            producer: Some(&producer),
-            ..NewInbound::text(&parts.session, &name, &parts.content)
-        };
-        let until = came_at + answer::within(definition.signature);
-        let action = definition.commands.find(&parts.content, None);
-        let enqueued = enqueue(&receiving.desk, &message, action, until).await?;
-        Ok(answer::enqueued(definition, reader, &enqueued))
+            ReadBy::Telegram(source) => telegram::take(&receiving, &name, source, &bytes).await,
+        }
     });
     let answered = answering.await.unwrap_or_else(|_| Err(Problem::failed()));
     Ok(answered.unwrap_or_else(|problem| answer::refused(signature, problem)))
+}
+
+/// A request whose signature is right.
+struct Verified<'a> {
+    came_at: Instant,
+    headers: &'a HeaderMap,
+    body: &'a [u8],
+    signed_id: String,
+    trace: Option<&'a str>,
+}
+
+async fn take(
+    receiving: &Receiving,
+    name: &str,
+    source: &Signed,
+    request: Verified<'_>,
+) -> Result<Response, Problem> {
+    let definition = &source.definition;
+    let content = Content::read(definition.signature, request.body)?;
+    let reader = match content.kind(definition.signature, &source.only, request.headers)? {
+        Kind::Message(reader) => reader,
+        Kind::Question(told) => return Ok(told.response()),
+        Kind::Ignored(reader, reason) => {
+            receiving.desk.ignored(name);
+            return Ok(answer::ignored(reader, reason));
+        }
+    };
+    let parts = Parts::read(source, request.headers, &content, request.signed_id)?;
+    let producer = format!("source {name}");
+    let message = NewInbound {
+        payload: content.payload(),
+        actor_id: parts.actor_id.as_deref(),
+        actor_name: parts.actor_name.as_deref(),
+        source_message_id: Some(&parts.message_id),
+        source_channel_id: parts.channel_id.as_deref(),
+        headers: request.trace,
+        producer: Some(&producer),
+        ..NewInbound::text(&parts.session, name, &parts.content)
+    };
+    let until = request.came_at + answer::within(definition.signature);
+    let action = definition.commands.find(&parts.content, None);
+    let enqueued = enqueue(&receiving.desk, &message, action, until).await?;
+    let enqueued = enqueued.map_err(|error| Problem::of_append(&error))?;
+    Ok(answer::enqueued(definition, reader, &enqueued))
 }
 
 /// What a request says, by the templates of its source.
@@ -161,7 +204,7 @@ struct Parts {
 
 impl Parts {
     fn read(
-        source: &Loaded,
+        source: &Signed,
         headers: &HeaderMap,
         content: &Content<'_>,
         signed_id: String,
@@ -207,13 +250,13 @@ fn of_signature(name: &str, refused: Refused) -> Problem {
     .hint("sign with the secret that the worker has for this source; check both clocks")
 }
 
-/// Asks Postgres. A connection that does not answer in time does not go back to the pool.
+/// Asks Postgres, and returns what it refuses. A connection that does not answer in time does not go back to the pool.
 async fn enqueue(
     desk: &Desk,
     message: &NewInbound<'_>,
     action: Option<Action>,
     until: Instant,
-) -> Result<Enqueued, Problem> {
+) -> Result<Result<Enqueued, AppendError>, Problem> {
     let client = match timeout_at(until, desk.pool.get()).await {
         Ok(Ok(client)) => client,
         Err(_) | Ok(Err(PoolError::Timeout(_))) => return Err(Problem::busy()),
@@ -222,9 +265,10 @@ async fn enqueue(
     let appending = inbound::append(&**client, message, action);
     let Ok(appended) = timeout_at(until, appending).await else {
         drop(Object::take(client));
-        return Err(Problem::of_append(&AppendError::TimedOut));
+        return Ok(Err(AppendError::TimedOut));
     };
-    let enqueued = appended.map_err(|error| Problem::of_append(&error))?;
-    desk.appended(inbound::STREAM, 1, enqueued.duplicate);
-    Ok(enqueued)
+    if let Ok(enqueued) = &appended {
+        desk.appended(inbound::STREAM, 1, enqueued.duplicate);
+    }
+    Ok(appended)
 }

@@ -2,6 +2,7 @@
 
 mod discord;
 mod slack;
+mod telegram;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use thiserror::Error;
 
 use self::discord::Discord;
 use self::slack::Slack;
+use self::telegram::Telegram;
 
 /// Shorter ones can be guessed from one signed request.
 const SHORTEST_SECRET: usize = 16;
@@ -37,9 +39,15 @@ pub(super) enum Key {
     Github(Vec<Hmac<Sha256>>),
     Slack(Slack),
     Discord(Discord),
+    Telegram(Telegram),
 }
 
 impl Key {
+    /// For updates of Telegram. The error does not repeat the secret.
+    pub(super) fn of_telegram(secrets: &str) -> Result<Self, String> {
+        Telegram::new(secrets).map(Self::Telegram)
+    }
+
     /// The error does not repeat the secret.
     pub(super) fn new(definition: &SourceDefinition, secrets: &str) -> Result<Self, String> {
         let tolerance = duration::parse(definition.tolerance.as_deref().unwrap_or(TOLERANCE))?;
@@ -54,8 +62,8 @@ impl Key {
         }
     }
 
-    /// Returns what the signature covers and no other request has, which names the message unless a template does. `now`:
-    /// seconds since 1970.
+    /// Returns what the signature covers and no other request has, which names the message unless a template does; nothing
+    /// where nothing is signed. `now`: seconds since 1970.
     pub(super) fn verify(
         &self,
         headers: &HeaderMap,
@@ -76,6 +84,7 @@ impl Key {
             }
             Self::Slack(slack) => slack.verify(headers, body, now),
             Self::Discord(discord) => discord.verify(headers, body, now),
+            Self::Telegram(telegram) => telegram.verify(headers).map(|()| String::new()),
             Self::Github(keys) => {
                 let given = header(headers, GITHUB)?;
                 let signature = given.strip_prefix("sha256=").and_then(unhex);

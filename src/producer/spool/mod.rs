@@ -27,7 +27,7 @@
 //!   `rejected/`, with its reason, and blocks nothing. It is sent again when an operator asks for it
 //!   ([`retry`]), behind what its session has by then.
 //! - Nobody holds more of the spool in memory than one batch, or one record where that is larger.
-//! - The folder is the user's own ([`trust`]).
+//! - The folder is the user's own ([`own_folder`]).
 //!
 //! | failure | what happens |
 //! |---|---|
@@ -47,6 +47,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use lanekeeper_core::own_folder::{self, Untrusted};
 use sha2::{Digest, Sha256};
 
 pub mod append;
@@ -59,7 +60,6 @@ mod lines;
 pub mod record;
 pub mod rejected;
 pub mod retry;
-mod trust;
 
 pub use append::Appended;
 pub use config::SpoolConfig;
@@ -206,7 +206,13 @@ impl Spool {
 
     /// Refuses a folder that is not the user's own.
     fn check_dir(&self) -> Result<(), SpoolError> {
-        trust::check(&self.dir)
+        own_folder::check(&self.dir).map_err(|untrusted| match untrusted {
+            Untrusted::Refused(reason) => SpoolError::Untrusted {
+                dir: self.dir.clone(),
+                reason,
+            },
+            Untrusted::Io(source) => SpoolError::io("look at", &self.dir, source),
+        })
     }
 
     /// Where a session's events wait.

@@ -7,7 +7,8 @@
 
 use std::collections::HashSet;
 
-use lanekeeper_core::source::{Action, Request, Template};
+use lanekeeper_core::source::chat::{Content, Message, Passed, Update};
+use lanekeeper_core::source::{Action, Template};
 use lanekeeper_fault::CrashPoint;
 use lanekeeper_postgres::append::{AppendError, Fate};
 use lanekeeper_postgres::inbound::{self, NewInbound};
@@ -18,9 +19,9 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::Client;
 
 use super::ANSWER_WITHIN;
+use super::downloads::Downloads;
 use super::memory::Memory;
 use super::reply::Replies;
-use super::telegram::{Content, Message, Passed, Update};
 
 /// The bot that a source asks for.
 pub(super) struct Me {
@@ -38,6 +39,7 @@ pub(super) struct Batch<'a> {
     pub(super) replies: &'a Replies,
     pub(super) updates: &'a SourceUpdates,
     pub(super) memory: &'a mut Memory,
+    pub(super) downloads: &'a mut Downloads,
     /// No message is begun later. What is left is asked for again, once the holder has given a sign of life.
     pub(super) until: Instant,
 }
@@ -47,7 +49,7 @@ pub(super) struct Batch<'a> {
 pub(super) enum Progress {
     /// As many of them were taken as there was time for.
     Moved,
-    /// A message waits for its session, which is locked.
+    /// A message waits for its session, which is locked, or for its file.
     KeptBack,
     /// There was nothing that was not confirmed before.
     Nothing,
@@ -67,7 +69,7 @@ enum Taken {
     Enqueued,
     /// It was passed for good, and the offset not moved yet.
     Passed,
-    /// Its session is locked.
+    /// Its session is locked, or its file is under way.
     KeptBack,
 }
 
@@ -85,11 +87,19 @@ impl Batch<'_> {
             .collect();
         let ids = updates.iter().map(|update| update.id).collect();
         let sessions = updates.iter().filter_map(|update| match &update.content {
-            Content::Message(message) => Some(self.session(message)),
+            Content::Message(message) => Some(message.session(self.template)),
             Content::Passed(_) => None,
         });
         let sessions = sessions.collect();
         self.memory.keep(&ids, &sessions);
+        self.downloads.keep(&ids);
+        for update in &updates {
+            if let Content::Message(message) = &update.content
+                && !self.memory.is_done(update.id)
+            {
+                self.downloads.begin(update.id, message);
+            }
+        }
         let again = self.memory.tried_longest_ago().map(str::to_owned);
         let mut first_of_it = None;
         let mut stored = offset.next_update;
@@ -112,9 +122,13 @@ impl Batch<'_> {
                     self.note_passed(why);
                     Taken::Passed
                 }
-                Content::Message(message) => {
-                    let session = self.session(&message);
+                Content::Message(mut message) => {
+                    let session = message.session(self.template);
+                    let is_whole = self.downloads.settle(id, &mut message);
                     if locked.contains(&session) {
+                        Taken::KeptBack
+                    } else if !is_whole {
+                        locked.insert(session);
                         Taken::KeptBack
                     } else if self.memory.is_locked(&session) {
                         if again.as_ref() == Some(&session) {
@@ -197,16 +211,6 @@ impl Batch<'_> {
         }
     }
 
-    fn session(&self, message: &Message) -> String {
-        let request = Request {
-            text: "",
-            json: Some(&message.fields),
-            header: &|_| None,
-        };
-        // Every name of the platform has a value.
-        self.template.render(&request).unwrap_or_default()
-    }
-
     /// Takes one message. `to`: where the offset moves in the same transaction, and where it was.
     async fn message(
         &mut self,
@@ -215,27 +219,15 @@ impl Batch<'_> {
         to: Option<(i64, Option<i64>)>,
     ) -> Result<Taken, Failed> {
         let source = self.source;
-        let commands = &source.definition.commands;
+        let commands = &source.definition.chat.commands;
         let action = commands.find(&message.content, self.me.username.as_deref());
         if action == Some(Action::Status) {
             self.tell_status(message, session).await?;
             return Ok(Taken::Passed);
         }
-        let (channel, actor) = (
-            message.chat.to_string(),
-            message.actor.map(|id| id.to_string()),
-        );
         let producer = format!("source {}", source.name);
-        let new = NewInbound {
-            message_type: message.kind,
-            payload: Some(&message.payload),
-            actor_id: actor.as_deref(),
-            actor_name: message.actor_name.as_deref(),
-            source_message_id: Some(&message.id),
-            source_channel_id: Some(&channel),
-            producer: Some(&producer),
-            ..NewInbound::text(session, &source.name, &message.content)
-        };
+        let payload = message.payload();
+        let new = NewInbound::of_chat(message, session, &source.name, &producer, &payload);
         let (id, bot) = (source.source_id, self.me.bot.as_str());
         let appending = append(self.client, &new, action, id, bot, to);
         let appended = match timeout(ANSWER_WITHIN, appending).await {
@@ -255,7 +247,7 @@ impl Batch<'_> {
                         Some(_) => Became::Interrupted,
                     },
                 );
-                if source.definition.typing {
+                if source.definition.chat.typing {
                     self.replies.typing(message);
                 }
                 return Ok(Taken::Enqueued);
@@ -349,14 +341,7 @@ impl Batch<'_> {
             "a message was passed, because it cannot be enqueued"
         );
         self.updates.count(source, Became::Refused);
-        let why = match refused {
-            AppendError::QueueFull(_) => "too many messages wait already. Send it again later.",
-            AppendError::SessionClosed(_) => "its session is closed.",
-            AppendError::Schema(_) => "it is not of the form that its agent takes.",
-            _ => "it is too long, or has something that cannot be stored.",
-        };
-        self.replies
-            .say(message, &format!("This message was not taken: {why}"));
+        self.replies.say(message, inbound::passed(refused));
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanekeeper_adapters::{BotError, TelegramBot};
+use lanekeeper_core::source::{Platform, telegram};
 use lanekeeper_postgres::lane_connection::{self, Opened};
 use lanekeeper_postgres::source_poll::{self, Bot, Offset, Watched};
 use lanekeeper_postgres::{ErrorClass, StoreError};
@@ -27,27 +28,30 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::batch::{Batch, Failed, Me, Progress};
+use super::downloads::{Downloads, Wanted};
 use super::ending::end;
 use super::memory::Memory;
 use super::reply::Replies;
 use super::shared::Shared;
-use super::{ALIVE_EVERY, ANSWER_WITHIN, telegram};
+use super::{ALIVE_EVERY, ANSWER_WITHIN};
 
 /// After a sign of life. Whatever was begun by then ends before the holder counts as silent, a statement that its time-out ends
 /// included.
-const TAKEN_WITHIN: Duration = Duration::from_millis(2_500);
+pub(super) const TAKEN_WITHIN: Duration = Duration::from_millis(2_500);
 /// How long Telegram may keep a question open, and how long the answer may take beyond that.
 const POLL: Duration = Duration::from_secs(25);
-const BEYOND: Duration = Duration::from_secs(10);
+pub(super) const BEYOND: Duration = Duration::from_secs(10);
 /// Updates of one answer: Telegram's own limit.
 const MOST: u32 = 100;
 /// Between two questions of which nothing comes.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
 /// The holder before may have a question open that Telegram has not ended yet.
 const CONFLICT: Duration = Duration::from_secs(3);
 /// Until a source is tried again that this worker cannot ask.
 const UNUSABLE: Duration = Duration::from_secs(30);
+/// The same, where the platform wants no other attempt. A changed definition is tried at once.
+const REFUSED: Duration = Duration::from_secs(600);
 const UNCONNECTED: Duration = Duration::from_secs(3);
 
 /// How holding ended.
@@ -59,7 +63,7 @@ pub(super) enum Ended {
 }
 
 /// Why holding ends.
-enum Stop {
+pub(super) enum Stop {
     /// The worker stops, or the source was changed.
     Asked,
     /// Another worker has it, or it is gone.
@@ -68,6 +72,8 @@ enum Stop {
     Lost(String),
     /// This worker cannot ask for it.
     Unusable(String),
+    /// The platform would refuse it again.
+    Refused(String),
 }
 
 /// Holds a source, if nobody else does, and asks for it.
@@ -106,6 +112,7 @@ pub(super) async fn run(shared: Arc<Shared>, source: Watched, stop: Cancellation
     match ended {
         Stop::Asked | Stop::NotOurs => Ended::Gone,
         Stop::Unusable(_) => Ended::Rests(UNUSABLE),
+        Stop::Refused(_) => Ended::Rests(REFUSED),
         Stop::Lost(reason) => {
             tracing::warn!(
                 source = name,
@@ -120,16 +127,16 @@ pub(super) async fn run(shared: Arc<Shared>, source: Watched, stop: Cancellation
     }
 }
 
-struct Holder {
-    shared: Arc<Shared>,
-    client: Client,
-    source: Watched,
-    stop: CancellationToken,
+pub(super) struct Holder {
+    pub(super) shared: Arc<Shared>,
+    pub(super) client: Client,
+    pub(super) source: Watched,
+    pub(super) stop: CancellationToken,
     /// When Postgres was last told that this holder lives.
-    alive_at: Instant,
+    pub(super) alive_at: Instant,
     /// Questions in a row that came to nothing.
-    failures: u32,
-    problem: Option<String>,
+    pub(super) failures: u32,
+    pub(super) problem: Option<String>,
 }
 
 impl Holder {
@@ -139,14 +146,15 @@ impl Holder {
         if !answered(holding).await? {
             return Err(Stop::NotOurs);
         }
-        match self.ask().await {
-            Err(Stop::Unusable(reason)) => {
-                self.set_problem(Some(reason.clone()));
-                self.alive().await?;
-                Err(Stop::Unusable(reason))
-            }
-            ended => ended,
+        let ended = match self.source.definition.poll {
+            Platform::Telegram => self.ask().await,
+            Platform::Discord => self.listen().await,
+        };
+        if let Err(Stop::Unusable(reason) | Stop::Refused(reason)) = &ended {
+            self.set_problem(Some(reason.clone()));
+            self.alive().await?;
         }
+        ended
     }
 
     async fn ask(&mut self) -> Result<Infallible, Stop> {
@@ -154,7 +162,7 @@ impl Holder {
         let environment = self.shared.polling.environment.clone();
         // The token may stand in a file.
         let opening = tokio::task::spawn_blocking(move || {
-            let api_url = definition.api_url.as_deref();
+            let api_url = definition.chat.api_url.as_deref();
             TelegramBot::open(&definition.token_env, api_url, &environment)
         });
         let bot = match opening.await {
@@ -162,9 +170,11 @@ impl Holder {
             Err(error) => return Err(Stop::Unusable(error.to_string())),
         };
         let template = self.source.definition.poll;
-        let template = template.template(&self.source.definition.session);
+        let template = template.template(&self.source.definition.chat.session);
         let template = template.map_err(Stop::Unusable)?;
-        let replies = Replies::new(Arc::clone(&bot));
+        let wanted = self.wanted(&bot)?;
+        let mut downloads = Downloads::new(&self.source.name, wanted);
+        let replies = Replies::telegram(Arc::clone(&bot));
         let me = self.me(&bot).await?;
         tracing::info!(
             source = self.source.name,
@@ -185,7 +195,7 @@ impl Holder {
             let mut question = json!({
                 "timeout": keep_open.as_secs(),
                 "limit": most,
-                "allowed_updates": telegram::kinds(&self.source.definition),
+                "allowed_updates": telegram::kinds(&self.source.definition.chat),
             });
             if let Some(next) = offset.next_update.filter(|_| offset.is_fresh) {
                 question["offset"] = next.into();
@@ -204,7 +214,7 @@ impl Holder {
                 }
             };
             let is_empty = answer.as_array().is_some_and(Vec::is_empty);
-            let updates = telegram::updates(&self.source.definition, &answer);
+            let updates = telegram::updates(&self.source.definition.chat, &answer);
             let mut batch = Batch {
                 client: &mut self.client,
                 source: &self.source,
@@ -213,6 +223,7 @@ impl Holder {
                 replies: &replies,
                 updates: &self.shared.polling.updates,
                 memory: &mut memory,
+                downloads: &mut downloads,
                 until: self.alive_at + TAKEN_WITHIN,
             };
             match batch.take(offset, updates).await {
@@ -222,7 +233,8 @@ impl Holder {
                 }
                 Ok(Progress::KeptBack) => {
                     self.succeeded();
-                    self.pause(SHORTEST).await?;
+                    let waiting = timeout(SHORTEST, downloads.arrived());
+                    let _is_over = self.while_alive(waiting).await?;
                 }
                 Ok(Progress::Nothing) if is_empty => {
                     self.succeeded();
@@ -242,17 +254,44 @@ impl Holder {
         }
     }
 
+    /// Where attachments go. Another worker may have a folder for them.
+    fn wanted(&self, bot: &Arc<TelegramBot>) -> Result<Option<Wanted>, Stop> {
+        let Some(most) = self.source.definition.chat.max_file_bytes else {
+            return Ok(None);
+        };
+        let attachments = self.shared.polling.environment.attachments().cloned();
+        let attachments = attachments.ok_or_else(|| {
+            Stop::Unusable(
+                "this worker has no folder for attachments: set worker.attachments_dir, or take `attachments` out of \
+                 the source"
+                    .to_owned(),
+            )
+        })?;
+        let bot = Arc::clone(bot);
+        Ok(Some(Wanted {
+            bot,
+            attachments,
+            most,
+        }))
+    }
+
     /// Which bot this is, and that no other source asks for it.
     async fn me(&mut self, bot: &TelegramBot) -> Result<Me, Stop> {
-        let me = loop {
+        loop {
             let asking = bot.call("getMe", &Value::Null, BEYOND);
             match self.while_alive(asking).await? {
-                Ok(me) if me["id"].is_i64() => break me,
+                Ok(me) if me["id"].is_i64() => {
+                    let bot = format!("telegram {}", me["id"]);
+                    return self.enter(bot, me["username"].as_str()).await;
+                }
                 Ok(_) => self.failed("getMe names no bot".to_owned()).await?,
                 Err(error) => self.refused(error).await?,
             }
-        };
-        let id = format!("{} {}", self.source.definition.poll.as_str(), me["id"]);
+        }
+    }
+
+    /// Enters which bot this is.
+    pub(super) async fn enter(&mut self, id: String, username: Option<&str>) -> Result<Me, Stop> {
         let entering = source_poll::enter_bot(&self.client, self.source.source_id, &id);
         match answered(entering).await? {
             Bot::Entered => {}
@@ -260,26 +299,30 @@ impl Holder {
             Bot::Taken { by } => {
                 let by = by.unwrap_or_else(|| "another".to_owned());
                 return Err(Stop::Unusable(format!(
-                    "source {by} asks for the same bot: Telegram gives each message to one of them only. Give this \
-                     source the token of a bot of its own, or remove one of the two"
+                    "source {by} asks for the same bot: each message is for one of them only. Give this source the \
+                     token of a bot of its own, or remove one of the two"
                 )));
             }
         }
         self.succeeded();
         Ok(Me {
             bot: id,
-            username: me["username"].as_str().map(str::to_owned),
+            username: username.map(str::to_owned),
         })
     }
 
     /// A question was refused: waits until it may be asked again.
-    async fn refused(&mut self, error: BotError) -> Result<(), Stop> {
+    pub(super) async fn refused(&mut self, error: BotError) -> Result<(), Stop> {
         match error {
-            BotError::Unauthorized => Err(Stop::Unusable(format!(
-                "{error}. Replace what {} holds: the messages wait at Telegram for a day",
-                self.source.definition.token_env
+            BotError::Unauthorized(_) => Err(Stop::Unusable(format!(
+                "{error}. Replace what {} holds: {}",
+                self.source.definition.token_env,
+                match self.source.definition.poll {
+                    Platform::Telegram => "the messages wait at Telegram for a day",
+                    Platform::Discord => "Discord keeps messages for bots for some minutes only",
+                }
             ))),
-            BotError::TooFast(after) => {
+            BotError::TooFast(_, after) => {
                 self.set_problem(Some(error.to_string()));
                 self.pause(after).await
             }
@@ -301,7 +344,7 @@ impl Holder {
     }
 
     /// A question came to nothing: waits longer each time.
-    async fn failed(&mut self, reason: String) -> Result<(), Stop> {
+    pub(super) async fn failed(&mut self, reason: String) -> Result<(), Stop> {
         let pause = SHORTEST * 2_u32.pow(self.failures.min(5));
         self.failures += 1;
         // Once is no problem yet.
@@ -311,12 +354,12 @@ impl Holder {
         self.pause(pause.min(LONGEST)).await
     }
 
-    fn succeeded(&mut self) {
+    pub(super) fn succeeded(&mut self) {
         self.failures = 0;
         self.set_problem(None);
     }
 
-    fn set_problem(&mut self, problem: Option<String>) {
+    pub(super) fn set_problem(&mut self, problem: Option<String>) {
         match &problem {
             Some(problem) => self.shared.tell(&self.source, problem),
             None => self.shared.mended(&self.source),
@@ -328,12 +371,15 @@ impl Holder {
         }
     }
 
-    async fn pause(&mut self, rest: Duration) -> Result<(), Stop> {
+    pub(super) async fn pause(&mut self, rest: Duration) -> Result<(), Stop> {
         self.while_alive(sleep(rest)).await
     }
 
     /// Awaits something outside, and gives signs of life meanwhile.
-    async fn while_alive<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+    pub(super) async fn while_alive<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
         let mut work = pin!(work);
         loop {
             tokio::select! {
@@ -347,7 +393,7 @@ impl Holder {
     }
 
     /// Tells Postgres that this holder lives, and what is wrong; learns how far the source is.
-    async fn alive(&mut self) -> Result<Offset, Stop> {
+    pub(super) async fn alive(&mut self) -> Result<Offset, Stop> {
         if self.stop.is_cancelled() {
             return Err(Stop::Asked);
         }
@@ -358,7 +404,9 @@ impl Holder {
     }
 }
 
-async fn answered<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Stop> {
+pub(super) async fn answered<T>(
+    asked: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, Stop> {
     match timeout(ANSWER_WITHIN, asked).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) if error.class() == ErrorClass::ConnectionLost => {

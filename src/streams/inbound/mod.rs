@@ -22,24 +22,29 @@
 //! | another program asks for the same bot, or a webhook is set (409) | said, and asked again every 30 s |
 //! | an update that is no message, or that Postgres refuses | counted, logged and passed: it must not hold up others |
 //! | a producer's transaction holds one session's append lock | the offset stays before its message; messages of other sessions are enqueued, and passed when they come again (`memory`) |
+//! | an attachment is under way | its session waits as a locked one does, a minute at most for each four files; the message then goes without it |
 //! | the stream does not take the source's messages | nothing is passed; asked again every 30 s |
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `watch` | finds sources to hold, and holders that are silent |
 //! | `hold` | one source from lock to loss: its bot, the questions, the pauses |
+//! | `gateway` | the same of Discord: connections in place of questions, each resumed where the last one ended |
 //! | `batch` | the updates of one answer: which are appended, passed, or kept back |
 //! | `memory` | what was taken already, and which sessions were locked, while the offset stays |
 //! | `reply` | what the chat is shown: that somebody types, how the session is, why a message was not taken |
-//! | `telegram` | reads Telegram's updates |
+//! | `downloads` | fetches what people send with their messages, while those wait and the others go on |
+//!
+//! What an update says is read in `lanekeeper_core::source`, for workers that are sent updates too.
 
 mod batch;
+mod downloads;
 mod ending;
+mod gateway;
 mod hold;
 mod memory;
 mod reply;
 mod shared;
-mod telegram;
 mod watch;
 
 use std::time::Duration;

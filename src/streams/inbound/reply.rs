@@ -6,63 +6,82 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanekeeper_adapters::TelegramBot;
-use serde_json::{Value, json};
+use lanekeeper_adapters::{BotError, DiscordBot, TelegramBot};
+use lanekeeper_core::source::chat::Message;
+use lanekeeper_core::source::{discord, telegram};
+use serde_json::Value;
 use tokio::sync::Semaphore;
-
-use super::telegram::Message;
 
 const MOST_AT_A_TIME: usize = 8;
 const WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) struct Replies {
-    bot: Arc<TelegramBot>,
+    bot: Bot,
     places: Arc<Semaphore>,
 }
 
-impl Replies {
-    pub(super) fn new(bot: Arc<TelegramBot>) -> Self {
-        Self {
-            bot,
-            places: Arc::new(Semaphore::new(MOST_AT_A_TIME)),
+#[derive(Clone)]
+enum Bot {
+    Telegram(Arc<TelegramBot>),
+    Discord(Arc<DiscordBot>),
+}
+
+impl Bot {
+    /// To a method, or a path.
+    async fn send(&self, to: &str, body: &Value) -> Result<Value, BotError> {
+        match self {
+            Self::Telegram(bot) => bot.call(to, body, WITHIN).await,
+            Self::Discord(bot) => bot.call(to, Some(body), WITHIN).await,
         }
+    }
+}
+
+impl Replies {
+    pub(super) fn telegram(bot: Arc<TelegramBot>) -> Self {
+        Self::of(Bot::Telegram(bot))
+    }
+
+    pub(super) fn discord(bot: Arc<DiscordBot>) -> Self {
+        Self::of(Bot::Discord(bot))
+    }
+
+    fn of(bot: Bot) -> Self {
+        let places = Arc::new(Semaphore::new(MOST_AT_A_TIME));
+        Self { bot, places }
     }
 
     /// Shows that somebody types.
     pub(super) fn typing(&self, to: &Message) {
-        let mut body = json!({"chat_id": to.chat, "action": "typing"});
-        into_topic(&mut body, to);
-        self.send("sendChatAction", body);
+        let (to, body) = match &self.bot {
+            Bot::Telegram(_) => owned(telegram::typing(to)),
+            Bot::Discord(_) => discord::typing(to),
+        };
+        self.send(to, body);
     }
 
     /// Answers a message.
     pub(super) fn say(&self, to: &Message, text: &str) {
-        let mut body = json!({"chat_id": to.chat, "text": text});
-        if let Ok(Value::Object(payload)) = serde_json::from_str(&to.payload) {
-            let message_id = &payload["message_id"];
-            body["reply_parameters"] =
-                json!({"message_id": message_id, "allow_sending_without_reply": true});
-        }
-        into_topic(&mut body, to);
-        self.send("sendMessage", body);
+        let (to, body) = match &self.bot {
+            Bot::Telegram(_) => owned(telegram::answer(to, text)),
+            Bot::Discord(_) => discord::answer(to, text),
+        };
+        self.send(to, body);
     }
 
-    fn send(&self, method: &'static str, body: Value) {
+    fn send(&self, to: String, body: Value) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return;
         };
-        let bot = Arc::clone(&self.bot);
+        let bot = self.bot.clone();
         tokio::spawn(async move {
             let _place = place;
-            if let Err(error) = bot.call(method, &body, WITHIN).await {
-                tracing::debug!(method, %error, "a chat was not shown something");
+            if let Err(error) = bot.send(&to, &body).await {
+                tracing::debug!(to, %error, "a chat was not shown something");
             }
         });
     }
 }
 
-fn into_topic(body: &mut Value, to: &Message) {
-    if let Some(thread) = to.thread {
-        body["message_thread_id"] = thread.into();
-    }
+fn owned((method, body): (&str, Value)) -> (String, Value) {
+    (method.to_owned(), body)
 }

@@ -3,6 +3,7 @@
 mod applying;
 mod discord;
 mod fixture;
+mod gateway;
 mod receiving;
 mod slack;
 mod strangers;

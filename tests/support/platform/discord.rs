@@ -9,21 +9,25 @@ use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{patch, post};
+use axum::routing::{get, patch, post};
 use serde_json::{Value, json};
 
+use super::gateway::{self, Gateway};
 use super::{Desk, Fault, Kind, Platform, Refusal, TOKEN, Window};
 
 /// The webhook's token; its id is 7.
 pub const WEBHOOK_TOKEN: &str = "aBcD3fGh1jKlMn0pQrStUvWxYz";
 
-pub struct Discord(Platform);
+pub struct Discord {
+    platform: Platform,
+    pub gateway: Arc<Gateway>,
+}
 
 impl std::ops::Deref for Discord {
     type Target = Platform;
 
     fn deref(&self) -> &Platform {
-        &self.0
+        &self.platform
     }
 }
 
@@ -42,8 +46,16 @@ impl Discord {
                 "/webhooks/7/{token}/messages/{id}",
                 patch(webhook_edit).delete(webhook_delete),
             )
+            .route("/users/@me", get(me))
             .with_state(Arc::clone(&desk));
-        Self(Platform::serve(desk, app).await)
+        let gateway = Arc::new(Gateway::default());
+        let listened = Router::new()
+            .route("/gateway/bot", get(gateway::find))
+            .route("/ws", get(gateway::upgrade))
+            .with_state(Arc::clone(&gateway));
+        let platform = Platform::serve(desk, app.merge(listened)).await;
+        gateway.is_at(platform.url());
+        Self { platform, gateway }
     }
 
     pub fn webhook_url(&self) -> String {
@@ -84,6 +96,13 @@ fn is_bot(headers: &HeaderMap) -> bool {
     headers
         .get("authorization")
         .is_some_and(|given| given == &format!("Bot {TOKEN}"))
+}
+
+async fn me(headers: HeaderMap) -> Response {
+    match is_bot(&headers) {
+        true => Json(json!({"id": "4000", "username": "fake_bot", "bot": true})).into_response(),
+        false => unauthorized(),
+    }
 }
 
 async fn bot_send(

@@ -5,6 +5,8 @@
 //! not know either: they are fakes, written from documentation.
 
 mod discord;
+mod files;
+mod gateway;
 mod slack;
 mod telegram;
 mod updates;
@@ -23,6 +25,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 pub use discord::{Discord, WEBHOOK_TOKEN};
+pub use files::{Files, Given};
+pub use gateway::{Gateway, Turn};
 pub use slack::Slack;
 pub use telegram::Telegram;
 pub use updates::{Trouble, Updates};

@@ -1,5 +1,5 @@
 //! As core.telegram.org/bots/api has it: `sendMessage`, `editMessageText`, `deleteMessage`, `sendChatAction`, and for
-//! programs that fetch what people write `getMe` and `getUpdates`.
+//! programs that fetch what people write and send `getMe`, `getUpdates`, `getFile` and the download.
 
 use std::sync::Arc;
 
@@ -7,19 +7,21 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Router, response};
 use serde_json::{Value, json};
 
+use super::files::Files;
 use super::updates::Updates;
 use super::{Desk, Fault, Kind, Platform, Refusal, TOKEN, Window};
 
 pub struct Telegram {
     platform: Platform,
     pub updates: Arc<Updates>,
+    pub files: Arc<Files>,
 }
 
-type Both = (Arc<Desk>, Arc<Updates>);
+type Parts = (Arc<Desk>, Arc<Updates>, Arc<Files>);
 
 impl std::ops::Deref for Telegram {
     type Target = Platform;
@@ -33,18 +35,24 @@ impl Telegram {
     pub async fn start(windows: &[Window]) -> Self {
         let desk = Desk::new(windows);
         let updates = Arc::new(Updates::default());
+        let files = Arc::new(Files::default());
         let app = Router::new()
             .route("/{bot}/{method}", post(call))
-            .with_state((Arc::clone(&desk), Arc::clone(&updates)));
+            .route("/file/{bot}/{*path}", get(download))
+            .with_state((Arc::clone(&desk), Arc::clone(&updates), Arc::clone(&files)));
         let platform = Platform::serve(desk, app).await;
-        Self { platform, updates }
+        Self {
+            platform,
+            updates,
+            files,
+        }
     }
 }
 
 type Said = Result<Value, (u16, String, Value)>;
 
 async fn call(
-    State((desk, updates)): State<Both>,
+    State((desk, updates, files)): State<Parts>,
     Path((bot, method)): Path<(String, String)>,
     Json(body): Json<Value>,
 ) -> Response {
@@ -56,6 +64,10 @@ async fn call(
             return told(Ok(
                 json!({"id": 110_201_543, "is_bot": true, "username": "fake_bot"}),
             ));
+        }
+        "getFile" => {
+            let found = files.describe(&body);
+            return told(found.ok_or_else(|| refusal(400, "Bad Request: wrong file_id")));
         }
         "getUpdates" => return updates.answer(&body).await,
         _ => {}
@@ -77,6 +89,16 @@ async fn call(
         Kind::Delete => delete(&desk, &chat, &body),
         Kind::Typing => Ok(json!(true)),
     })
+}
+
+async fn download(
+    State((_, _, files)): State<Parts>,
+    Path((bot, path)): Path<(String, String)>,
+) -> Response {
+    match bot == format!("bot{TOKEN}") {
+        true => files.download(&path).await,
+        false => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 fn send(desk: &Desk, chat: &str, body: &Value) -> Said {

@@ -1,10 +1,12 @@
 //! E7, E2: workers that ask Telegram for messages. Telegram is a fake: [`crate::support::platform`].
 
+mod attachments;
 mod commands;
 mod fetching;
 mod held_up;
 mod takeover;
 mod trouble;
+mod webhook;
 
 use std::time::Duration;
 

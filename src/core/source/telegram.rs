@@ -1,77 +1,64 @@
 //! Reads Telegram's updates (core.telegram.org/bots/api#update): who wrote what where, and whether that is a message for an
-//! agent. What is kept of an update is bounded and of its author: no text of the message that it answers.
+//! agent; and what its chat is shown. What is kept of an update is bounded and of its author: no text of the message that it
+//! answers. A worker that asks for updates and one that is sent them read them here, so both make the same messages.
 
-use lanekeeper_core::source::PolledSource;
 use serde_json::{Map, Value, json};
 
-/// Bytes of a name; the schema takes 512.
-const LONGEST_NAME: usize = 256;
+use super::ChatSource;
+use super::chat::{Content, Message, Passed, Update, bounded, first};
 
-/// An update, in the order of their ids.
-pub(super) struct Update {
-    pub(super) id: i64,
-    pub(super) content: Content,
+/// Shows a chat that somebody types: the method of the Bot API, and what it takes.
+pub fn typing(to: &Message) -> (&'static str, Value) {
+    (
+        "sendChatAction",
+        into_topic(to, json!({"action": "typing"})),
+    )
 }
 
-pub(super) enum Content {
-    Message(Box<Message>),
-    /// It is passed, for this reason.
-    Passed(Passed),
+/// Answers a message: the method of the Bot API, and what it takes.
+pub fn answer(to: &Message, text: &str) -> (&'static str, Value) {
+    let body = json!({
+        "text": text,
+        "reply_parameters": {"message_id": to.message_id, "allow_sending_without_reply": true},
+    });
+    ("sendMessage", into_topic(to, body))
 }
 
-/// Why an update is no message for an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passed {
-    /// Neither its author nor its chat is in `allow_from`.
-    NotAllowed { chat: i64, actor: Option<i64> },
-    /// Nothing that somebody wrote, recorded or sent as a file; or an edit, where these are not taken.
-    Unsupported,
-    /// From another program.
-    Bot,
-}
-
-/// What a person wrote.
-#[derive(Debug)]
-pub(super) struct Message {
-    pub(super) chat: i64,
-    pub(super) thread: Option<i64>,
-    pub(super) actor: Option<i64>,
-    pub(super) actor_name: Option<String>,
-    /// `text`, `voice` or `file`.
-    pub(super) kind: &'static str,
-    pub(super) content: String,
-    /// Which message it is: an edit is one of its own.
-    pub(super) id: String,
-    /// JSON text of an object.
-    pub(super) payload: String,
-    /// What templates are filled in from.
-    pub(super) fields: Value,
+fn into_topic(to: &Message, mut body: Value) -> Value {
+    body["chat_id"] = to.chat.into();
+    if let Some(thread) = to.thread {
+        body["message_thread_id"] = thread.into();
+    }
+    body
 }
 
 /// The updates of an answer. An entry without an id is left out: nothing can be done about it.
-pub(super) fn updates(source: &PolledSource, answer: &Value) -> Vec<Update> {
+pub fn updates(source: &ChatSource, answer: &Value) -> Vec<Update> {
     let entries = answer.as_array().map(Vec::as_slice).unwrap_or_default();
     let mut updates: Vec<Update> = entries
         .iter()
-        .filter_map(|entry| {
-            let id = entry["update_id"].as_i64().filter(|id| *id < i64::MAX)?;
-            let content = content(source, entry);
-            Some(Update { id, content })
-        })
+        .filter_map(|entry| update(source, entry))
         .collect();
     updates.sort_by_key(|update| update.id);
     updates
 }
 
+/// One update. `None`: it has no id.
+pub fn update(source: &ChatSource, entry: &Value) -> Option<Update> {
+    let id = entry["update_id"].as_i64().filter(|id| *id < i64::MAX)?;
+    let content = content(source, entry);
+    Some(Update { id, content })
+}
+
 /// The kinds of updates that are asked for.
-pub(super) fn kinds(source: &PolledSource) -> &'static [&'static str] {
+pub fn kinds(source: &ChatSource) -> &'static [&'static str] {
     match source.edits {
         true => &["message", "edited_message"],
         false => &["message"],
     }
 }
 
-fn content(source: &PolledSource, update: &Value) -> Content {
+fn content(source: &ChatSource, update: &Value) -> Content {
     let kinds = kinds(source).iter();
     let found = kinds
         .map(|kind| &update[*kind])
@@ -142,7 +129,9 @@ fn read(message: &Value, chat: i64, actor: Option<i64>) -> Option<Message> {
     Some(Message {
         chat,
         thread,
-        actor,
+        message_id: id,
+        actor_id: actor.map(|actor| actor.to_string()),
+        channel_id: chat.to_string(),
         actor_name: actor_name
             .map(|name| first(&name))
             .filter(|name| !name.is_empty()),
@@ -152,7 +141,7 @@ fn read(message: &Value, chat: i64, actor: Option<i64>) -> Option<Message> {
             Some(edited_at) => format!("{chat}/{id}/{edited_at}"),
             None => format!("{chat}/{id}"),
         },
-        payload: Value::Object(payload).to_string(),
+        payload,
         fields: json!({
             "chat": {"id": chat},
             // What is in no topic is in the general one.
@@ -199,37 +188,20 @@ fn attachment(message: &Value) -> Option<(&'static str, Value)> {
     })
 }
 
-/// A short text, or null.
-fn bounded(value: &Value) -> Value {
-    value
-        .as_str()
-        .map_or(Value::Null, |text| first(text).into())
-}
-
-fn first(text: &str) -> String {
-    let mut end = text.len().min(LONGEST_NAME);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
-}
-
 #[cfg(test)]
 mod tests {
-    use lanekeeper_core::source::Platform;
-
+    use super::super::chat::Attachment;
     use super::*;
 
-    fn source(edits: bool) -> PolledSource {
-        PolledSource {
-            poll: Platform::Telegram,
-            token_env: "T".to_owned(),
+    fn source(edits: bool) -> ChatSource {
+        ChatSource {
             api_url: None,
             allow_from: vec![77, -100],
             session: "tg-{chat_id}".to_owned(),
             edits,
             typing: true,
             commands: Default::default(),
+            max_file_bytes: None,
         }
     }
 
@@ -267,8 +239,8 @@ mod tests {
         let topic = json!({"text": "hi", "message_thread_id": 3, "is_topic_message": true});
         let read = message(false, text(-100, 5, topic));
         assert_eq!(
-            (read.chat, read.thread, read.actor),
-            (-100, Some(3), Some(5))
+            (read.chat, read.thread, read.actor_id.as_deref()),
+            (-100, Some(3), Some("5"))
         );
         assert_eq!((read.kind, read.content.as_str()), ("text", "hi"));
         assert_eq!(
@@ -284,7 +256,7 @@ mod tests {
             (read.thread, &read.fields["message_thread_id"]),
             (None, &json!(0))
         );
-        assert!(read.payload.contains(r#""reply_to":4"#) && !read.payload.contains("somebody"));
+        assert!(read.payload().contains(r#""reply_to":4"#) && !read.payload().contains("somebody"));
     }
 
     #[test]
@@ -292,15 +264,40 @@ mod tests {
         let voice = json!({"voice": {"file_id": "v", "duration": 3, "file_size": 10}});
         let read = message(false, text(77, 77, voice));
         assert_eq!((read.kind, read.content.as_str()), ("voice", ""));
-        assert!(read.payload.contains(r#""duration":3"#), "{}", read.payload);
+        assert!(
+            read.payload().contains(r#""duration":3"#),
+            "{}",
+            read.payload()
+        );
         let photo = json!({"caption": "look", "photo": [{"file_id": "s"}, {"file_id": "l"}]});
         let read = message(false, text(77, 77, photo));
         assert_eq!((read.kind, read.content.as_str()), ("file", "look"));
         assert!(
-            read.payload.contains(r#""file_id":"l""#),
+            read.payload().contains(r#""file_id":"l""#),
             "{}",
-            read.payload
+            read.payload()
         );
+    }
+
+    #[test]
+    fn a_fetched_attachment_is_where_terminals_look_for_it_and_a_missing_one_says_why() {
+        let voice = json!({"voice": {"file_id": "v", "mime_type": "audio/ogg", "file_size": 10}});
+        let mut read = message(false, text(77, 77, voice));
+        let expected = Attachment {
+            file_id: "v".to_owned(),
+            kind: "voice".to_owned(),
+            mime_type: Some("audio/ogg".to_owned()),
+            size: Some(10),
+        };
+        assert_eq!(read.attachment(), Some(expected));
+        read.attach(Ok("/srv/a.ogg"));
+        assert!(read.payload().contains(r#""path":"/srv/a.ogg""#));
+        let photo = json!({"photo": [{"file_id": "l"}]});
+        let mut read = message(false, text(77, 77, photo));
+        read.attach(Err("too large"));
+        assert!(read.payload().contains(r#""attachment_error":"too large""#));
+        let hi = message(false, text(77, 77, json!({"text": "hi"})));
+        assert_eq!(hi.attachment(), None);
     }
 
     #[test]
@@ -351,13 +348,5 @@ mod tests {
             .collect();
         assert_eq!(ids, [3, 8]);
         assert!(updates(&source(false), &json!({"a": 1})).is_empty());
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_name_is_cut_at_a_character(name in ".{0,400}") {
-            let cut = first(&name);
-            proptest::prop_assert!(cut.len() <= LONGEST_NAME && name.starts_with(&cut));
-        }
     }
 }

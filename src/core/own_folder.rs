@@ -1,11 +1,10 @@
-//! Whether the spool's folder is the user's own.
+//! Whether a folder is the user's own: that of the spool, and that of attachments.
 //!
-//! Prompts lie in it, and what lies in it is sent under the user's name. So a folder that everybody
-//! may write to, that belongs to another user, or that another user's symbolic link leads to is not
-//! used: whoever made the link could have it lead elsewhere at any time. Root's links and folders
-//! are taken, for root may do all of that anyway; and root may use any user's folder. Nor is one used
-//! below a folder that everybody may write to without the sticky bit: everybody could put another one
-//! in its place.
+//! Prompts and people's files lie in it, and what lies in it is sent, or given to agents, under the user's name. So a
+//! folder that everybody may write to, that belongs to another user, or that another user's symbolic link leads to is not
+//! used: whoever made the link could have it lead elsewhere at any time. Root's links and folders are taken, for root may
+//! do all of that anyway; and root may use any user's folder. Nor is one used below a folder that everybody may write to
+//! without the sticky bit: everybody could put another one in its place.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -15,24 +14,31 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use super::SpoolError;
-
 /// As many as Linux follows.
 const MAX_LINKS: u32 = 40;
 
 const WRITABLE_BY_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
+/// Why a folder is not to be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Untrusted {
+    /// Somebody else could change what lies in it.
+    #[error("{0}")]
+    Refused(String),
+    /// It cannot be looked at.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// Refuses a folder that is not to be used. One that does not exist yet is fine.
-pub(super) fn check(dir: &Path) -> Result<(), SpoolError> {
-    let untrusted = |reason| SpoolError::Untrusted {
-        dir: dir.to_owned(),
-        reason,
-    };
+///
+/// # Errors
+/// Why not, without the folder's name.
+pub fn check(dir: &Path) -> Result<(), Untrusted> {
     let user = geteuid().as_raw();
-    let found = walk(dir, user).map_err(|source| SpoolError::io("look at", dir, source))?;
-    match found.map_err(untrusted)? {
-        Some(meta) => judge(meta.uid(), meta.mode(), user).map_err(untrusted),
+    match walk(dir, user)?.map_err(Untrusted::Refused)? {
+        Some(meta) => judge(meta.uid(), meta.mode(), user).map_err(Untrusted::Refused),
         None => Ok(()),
     }
 }
