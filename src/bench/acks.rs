@@ -37,7 +37,7 @@ const ENQUEUE: &str = "SELECT * FROM lanekeeper.enqueue($1, 's', 'message', $2)"
 const GROUP: usize = 100;
 const CONSUMERS: usize = 4;
 /// The longest that a consumer waits for its group to be full.
-const GATHERS_FOR: Duration = Duration::from_millis(5);
+const GATHERS_FOR: Duration = Duration::from_millis(50);
 const WARM_UP: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(30);
 const IDLE_SECONDS: f64 = 20.0;
@@ -227,7 +227,8 @@ async fn settled(client: &Client, backlog: Backlog) -> Result<(), BenchError> {
                 silent: PATIENCE,
             });
         }
-        sleep(Duration::from_millis(20)).await;
+        // Each look reads all lanes.
+        sleep(Duration::from_millis(500)).await;
     }
 }
 
