@@ -309,7 +309,10 @@ async fn idle(scratch: &Scratch, options: &Options) -> Result<Vec<Line>, BenchEr
         let with = idled(scratch, options).await?;
         scratch.restore(WITHOUT).await?;
         let without = idled(scratch, options).await?;
-        if let Some((with, without)) = with.0.zip(without.0) {
+        // CPU time is counted in hundredths of a second.
+        if let Some((with, without)) = with.0.zip(without.0)
+            && with.min(without) > 0.0
+        {
             cpu.push(1.0 / with, 1.0 / without);
         }
         commits.push(1.0 / with.1, 1.0 / without.1);

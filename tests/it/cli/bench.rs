@@ -225,7 +225,8 @@ async fn acknowledged_deliveries_stand_beside_plain_ones_and_waiting_lanes_besid
         .iter()
         .filter_map(|line| line["unit"].as_str())
         .collect();
-    assert_eq!(units, ["s per transaction", "s per s of CPU"]);
+    // An idle worker may take less CPU in two seconds than the kernel counts.
+    assert!(units == ["s per transaction"] || units == ["s per transaction", "s per s of CPU"]);
     for line in &others[1..] {
         assert_comparison(line, None);
     }
