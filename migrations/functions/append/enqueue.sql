@@ -43,13 +43,13 @@
 --
 -- Bound (I9): three statements in the usual case (session and lock; newest event and lanes; event), because each further
 -- statement and expression costs a transaction microseconds to set up. What is rare is behind one condition, `v_usual`, or has
--- functions of its own. The log has no CHECK constraints, which cost every INSERT a seventh of the whole call: what they would
--- say is tested here, and in enqueue_many(). All look-ups
+-- functions of its own. The log has no CHECK constraints, which every INSERT would parse anew: what they would say is tested
+-- here, and in enqueue_many(). All look-ups
 -- are by key and pinned (LATERAL with OFFSET 0, planner settings below): a plan that was made while the tables were empty
 -- is kept.
 -- Index: stream's and session's unique names, event's primary key backwards in the recent partitions, progress' primary key.
--- The secret of the locks is read by its row's place, which never changes unless somebody writes or restores the row by hand: a
--- third of what a look-up costs. Where it is not there, read_lock_secret() finds it.
+-- The secret of the locks is read by its row's place, which never changes unless somebody writes or restores the row by hand:
+-- that costs less than a look-up. Where it is not there, read_lock_secret() finds it.
 -- enable_bitmapscan is off for the reason given in newest_event().
 CREATE OR REPLACE FUNCTION lanekeeper.enqueue(
     IN stream text,

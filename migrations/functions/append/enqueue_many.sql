@@ -10,8 +10,8 @@
 -- behind a terminal event of its session: LK002 names it. So does a payload that the schema of its type does not take: LK006
 -- names the first.
 --
--- A call for up to 64 sessions adds nothing to that count, like single calls: small calls, which the appender makes, would pay
--- a twentieth of their time for it.
+-- A call for up to 64 sessions adds nothing to that count, like single calls: a call of eight events, as the appender makes
+-- them, would pay 85 of 2,475 thousand instructions for it.
 --
 -- Bound: what is needed of an event more than once is taken out of the array once, into arrays that are read beside it.
 -- Nothing is joined by name, and no payload is sorted or kept aside.
